@@ -51,7 +51,7 @@ var owners = map[string][]string{
 }
 
 type goPackage struct {
-	ImportPath                        string
+	ImportPath                         string
 	Imports, TestImports, XTestImports []string
 }
 
