@@ -1,0 +1,138 @@
+// Package filter answers one question: does a subscription want this record?
+// A filter is asked twice: with the tagsCode of a ConsumeQueue entry, which
+// costs nothing but may collide, then, where NeedsRecord says so, with the
+// record itself. Filters are immutable: any goroutine may use them; they do not
+// allocate when matching.
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ringmq/ringmq/message"
+)
+
+// SubAll is the subscription to everything.
+const SubAll = "*"
+
+// Expression types of a subscription. An empty type means TypeTag.
+const (
+	TypeTag   = "TAG"
+	TypeSQL92 = "SQL92"
+)
+
+// Filter decides what leaves the broker.
+type Filter interface {
+	// MatchCode tells whether an entry with this tagsCode may match.
+	MatchCode(tagsCode int64) bool
+	// NeedsRecord tells whether MatchRecord must be asked as well.
+	NeedsRecord() bool
+	// MatchRecord tells whether the whole record matches; rec is one record as
+	// the log holds it.
+	MatchRecord(rec []byte) bool
+}
+
+// UnsupportedError is returned for an expression type that cannot be evaluated.
+type UnsupportedError struct{ Type string }
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("filter: expression type %q is not supported yet, want %q", e.Type, TypeTag)
+}
+
+// ErrSyntax is returned for an expression that cannot be parsed.
+var ErrSyntax = errors.New("filter: bad expression")
+
+// Parse compiles an expression of the given type. Errors are ErrSyntax or an
+// *UnsupportedError.
+func Parse(expressionType, expr string) (Filter, error) {
+	if expressionType != "" && expressionType != TypeTag {
+		return nil, &UnsupportedError{Type: expressionType}
+	}
+	t, err := ParseTags(expr)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Tags is a subscription to some tags, or to everything.
+type Tags struct {
+	tags  []string // sorted; empty: everything
+	codes []int64  // TagsCode of each tag, sorted
+}
+
+// ParseTags reads "*", an empty text (both: everything) or tags joined by "||".
+// Blanks around a tag do not count; as in Java's FilterAPI, empty tags between
+// separators are skipped and a text of separators alone is ErrSyntax.
+func ParseTags(expr string) (Tags, error) {
+	if expr == "" || expr == SubAll {
+		return Tags{}, nil
+	}
+	var t Tags
+	for tag := range strings.SplitSeq(expr, "||") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			t.tags = append(t.tags, tag)
+		}
+	}
+	if len(t.tags) == 0 {
+		return Tags{}, fmt.Errorf("%w: %q: got no tag, want TAG || TAG or *", ErrSyntax, expr)
+	}
+	slices.Sort(t.tags)
+	t.tags = slices.Compact(t.tags)
+	for _, tag := range t.tags {
+		t.codes = append(t.codes, message.TagsCode([]byte(tag)))
+	}
+	slices.Sort(t.codes)
+	t.codes = slices.Compact(t.codes)
+	return t, nil
+}
+
+// All tells whether every record matches.
+func (t Tags) All() bool { return len(t.tags) == 0 }
+
+// List returns the tags, sorted; the caller must not change it.
+func (t Tags) List() []string { return t.tags }
+
+// Codes returns the tags' codes, sorted; the caller must not change it.
+func (t Tags) Codes() []int64 { return t.codes }
+
+// MatchCode compares the low 32 bits, as Java does.
+func (t Tags) MatchCode(tagsCode int64) bool {
+	if len(t.tags) == 0 {
+		return true
+	}
+	want := int64(int32(tagsCode))
+	for _, c := range t.codes {
+		if c == want {
+			return true
+		}
+	}
+	return false
+}
+
+// NeedsRecord is true unless everything matches: two tags may share a code.
+func (t Tags) NeedsRecord() bool { return len(t.tags) > 0 }
+
+// MatchRecord compares the stored TAGS property with the tags.
+func (t Tags) MatchRecord(rec []byte) bool {
+	if len(t.tags) == 0 {
+		return true
+	}
+	return t.MatchProperties(message.PropertiesOf(rec))
+}
+
+// MatchProperties is MatchRecord for a property string.
+func (t Tags) MatchProperties(props []byte) bool {
+	if len(t.tags) == 0 {
+		return true
+	}
+	tag, _ := message.Property(props, message.PropTags)
+	for _, want := range t.tags {
+		if string(tag) == want {
+			return true
+		}
+	}
+	return false
+}
