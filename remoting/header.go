@@ -1,0 +1,129 @@
+package remoting
+
+import "fmt"
+
+// FieldError says which field of a request's header is missing or unreadable. It
+// is answered with SYSTEM_ERROR and this text.
+type FieldError struct {
+	Field string
+	Got   string // "" when the field is missing
+	Want  string // "a string", "an int32", ...
+}
+
+func (e *FieldError) Error() string {
+	if e.Got == "" {
+		return fmt.Sprintf("header field %s: missing, want %s", e.Field, e.Want)
+	}
+	return fmt.Sprintf("header field %s: got %.60q, want %s", e.Field, e.Got, e.Want)
+}
+
+// reader reads the fields of one request by name and keeps the first error. It is
+// for headers off the hot path: each get scans the fields.
+type reader struct {
+	c   *Command
+	err error
+}
+
+func (r *reader) fail(key string, got []byte, want string) {
+	if r.err == nil {
+		r.err = &FieldError{Field: key, Got: string(got), Want: want}
+	}
+}
+
+// need returns a required text.
+func (r *reader) need(key string) string {
+	v, ok := r.c.Get(key)
+	if !ok {
+		r.fail(key, nil, "a string")
+	}
+	return string(v)
+}
+
+// opt returns an optional text, "" when absent.
+func (r *reader) opt(key string) string { return r.c.GetString(key) }
+
+func (r *reader) parse32(key string, v []byte) int32 {
+	n, err := ParseInt32(v)
+	if err != nil {
+		r.fail(key, v, "an int32")
+	}
+	return n
+}
+
+func (r *reader) parse64(key string, v []byte) int64 {
+	n, err := ParseInt64(v)
+	if err != nil {
+		r.fail(key, v, "an int64")
+	}
+	return n
+}
+
+func (r *reader) needInt32(key string) int32 {
+	v, ok := r.c.Get(key)
+	if !ok {
+		r.fail(key, nil, "an int32")
+		return 0
+	}
+	return r.parse32(key, v)
+}
+
+func (r *reader) needInt64(key string) int64 {
+	v, ok := r.c.Get(key)
+	if !ok {
+		r.fail(key, nil, "an int64")
+		return 0
+	}
+	return r.parse64(key, v)
+}
+
+func (r *reader) optInt32(key string, absent int32) int32 {
+	v, ok := r.c.Get(key)
+	if !ok || len(v) == 0 {
+		return absent
+	}
+	return r.parse32(key, v)
+}
+
+func (r *reader) optInt64(key string, absent int64) int64 {
+	v, ok := r.c.Get(key)
+	if !ok || len(v) == 0 {
+		return absent
+	}
+	return r.parse64(key, v)
+}
+
+func (r *reader) optBool(key string, absent bool) bool {
+	v, ok := r.c.Get(key)
+	if !ok {
+		return absent
+	}
+	return ParseBool(v)
+}
+
+// builder collects the fields of a request to be sent. Empty texts are left out,
+// as Java leaves out nulls.
+type builder struct{ fields []Field }
+
+func (b *builder) text(key, v string) {
+	if v != "" {
+		b.fields = append(b.fields, Field{Key: []byte(key), Value: []byte(v)})
+	}
+}
+
+func (b *builder) int(key string, v int64) {
+	b.fields = append(b.fields, Field{Key: []byte(key), Value: AppendInt(nil, v)})
+}
+
+func (b *builder) bool(key string, v bool) {
+	if v {
+		b.text(key, "true")
+	} else {
+		b.text(key, "false")
+	}
+}
+
+func (b *builder) command(code int32) *Command {
+	c := NewRequest(code)
+	c.Fields = b.fields
+	return c
+}
