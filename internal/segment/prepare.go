@@ -1,0 +1,244 @@
+package segment
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/ringmq/ringmq/internal/vfs"
+)
+
+var errClosed = errors.New("set is closed")
+
+const (
+	// firstZeroBytes are zeroed before a segment that is needed at once is
+	// used; the preparer goes on from there.
+	firstZeroBytes = 1 << 20
+	// stepBytes are zeroed in one step, with mu held and the writer fenced off
+	// from just these bytes.
+	stepBytes = 1 << 20
+	// syncEvery bounds what the preparer leaves to a sync of the writer's: its
+	// own sync runs after so many bytes.
+	syncEvery = 4 << 20
+	// pause is the rest between steps while there is no hurry.
+	pause = 20 * time.Millisecond
+	// retryPause follows a failed step (a full disk): the writer meets the
+	// same error itself if it lasts.
+	retryPause = time.Second
+)
+
+// Reserve tells the Set that the writer is about to write up to position to.
+// The writer must call it before every write: it is what keeps the preparer's
+// zeros off bytes being written, and what drives the preparer. Normally two
+// atomic operations; it waits, for one step of the preparer at most, when the
+// writer has caught up with the zeros being written just there. Writer only.
+func (s *Set) Reserve(to int64) {
+	s.claimed.Store(to)
+	if to > s.fence.Load() {
+		s.mu.Lock() // the step ends; the next one sees the claim
+		s.mu.Unlock()
+	}
+	if to >= s.wakeAt.Load() {
+		s.wake()
+	}
+}
+
+func (s *Set) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// prepare is the preparer goroutine.
+func (s *Set) prepare() {
+	defer close(s.done)
+	var timer *time.Timer
+	for {
+		wait, err := s.step()
+		if err != nil {
+			s.opt.Logger.Warn("preparing segments failed; retried", "dir", s.dir, "err", err)
+			wait = retryPause
+		}
+		if wait == 0 {
+			select {
+			case <-s.stop:
+				return
+			default:
+				continue
+			}
+		}
+		if wait == forever {
+			select {
+			case <-s.stop:
+				return
+			case <-s.kick:
+			}
+			continue
+		}
+		if timer == nil {
+			timer = time.NewTimer(wait)
+		} else {
+			timer.Reset(wait)
+		}
+		select {
+		case <-s.stop:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+const forever = time.Duration(math.MaxInt64)
+
+// step does the most urgent piece of work and says how long to rest: zeros
+// just ahead of the writer, then the next segment once the writer has passed
+// the middle of its own.
+func (s *Set) step() (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.Last()
+	if last == nil || s.closed {
+		s.wakeAt.Store(math.MinInt64)
+		return forever, nil
+	}
+	at := max(s.claimed.Load(), last.Base)
+	if s.opt.Zero && s.zeroed < last.End() && s.zeroed < at+s.opt.AheadBytes {
+		err := s.zeroAhead(last, at)
+		if s.zeroed-at < s.opt.AheadBytes/2 {
+			return 0, err
+		}
+		return pause, err
+	}
+	if s.opt.Zero && s.warmed < min(s.zeroed, at+warmAheadBytes) {
+		return 0, s.warm(last, at)
+	}
+	middle := last.Base + s.size/2
+	if s.spare == nil && at >= middle {
+		return s.makeSpare(last, at)
+	}
+	s.park(last, at, middle)
+	if s.claimed.Load() != at && s.claimed.Load() >= s.wakeAt.Load() {
+		return 0, nil // the claim moved while wakeAt was being set
+	}
+	return forever, nil
+}
+
+// park sets the claim that has work for the preparer again.
+func (s *Set) park(last *Segment, at, middle int64) {
+	next := int64(math.MaxInt64)
+	if s.spare == nil {
+		next = middle
+	}
+	if s.opt.Zero && s.zeroed < last.End() {
+		// A quarter at a time: waking for every write would be no rest.
+		next = min(next, at+s.opt.AheadBytes/4)
+	}
+	if s.opt.Zero && s.warmed < last.End() {
+		next = min(next, at+warmAheadBytes/4)
+	}
+	s.wakeAt.Store(next)
+}
+
+// zeroAhead writes zeros into the segment being written, behind the claim; mu
+// is held.
+func (s *Set) zeroAhead(last *Segment, at int64) error {
+	from := s.zeroed
+	if from <= at { // overtaken: what was skipped stays as sparse as it was
+		from = at/stepBytes*stepBytes + stepBytes
+	}
+	// What an earlier run zeroed is zero still.
+	if hole, err := last.file.NextHole(min(from, last.End()) - last.Base); err == nil && from < last.End() {
+		from = max(from, last.Base+hole)
+	}
+	end := min(from+stepBytes, last.End())
+	if from >= end {
+		s.zeroed = last.End()
+		return nil
+	}
+	s.fence.Store(from)
+	defer s.fence.Store(math.MaxInt64)
+	if s.claimed.Load() > from {
+		return nil // the writer came closer meanwhile; the next step sees it
+	}
+	if err := zeroChunk(last.file, from-last.Base, end-last.Base); err != nil {
+		return err
+	}
+	s.zeroed = end
+	if s.zeroed/syncEvery != from/syncEvery || end == last.End() {
+		return last.file.SyncData()
+	}
+	return nil
+}
+
+// warmAheadBytes are kept in the page cache ahead of the writer: an append to
+// a page of a zero-filled file that is no longer cached would wait for a read.
+const warmAheadBytes = 8 << 20
+
+// warm reads zeros that may have left the page cache; mu is held.
+func (s *Set) warm(last *Segment, at int64) error {
+	from := max(s.warmed, at)
+	end := min(from+stepBytes, s.zeroed)
+	if from < end {
+		if res, known := last.file.Resident(from-last.Base, end-from); known && !res {
+			buf := make([]byte, end-from)
+			if _, err := last.file.ReadAt(buf, from-last.Base); err != nil {
+				return err
+			}
+		}
+	}
+	s.warmed = max(end, from)
+	return nil
+}
+
+// makeSpare does one step of making the next segment; mu is held.
+func (s *Set) makeSpare(last *Segment, at int64) (time.Duration, error) {
+	m := s.making
+	if m == nil {
+		var err error
+		if m, err = s.startMaking(last.End()); err != nil {
+			return 0, err
+		}
+	}
+	if s.opt.Zero && m.zeroed < s.size {
+		if err := m.zeroTo(s, min(m.zeroed+stepBytes, s.size)); err != nil {
+			return 0, s.abandon(m, err)
+		}
+		// The share of the new segment that is done is to stay ahead of the
+		// share of the second half that is used.
+		if left := last.End() - at; (s.size-m.zeroed)/2 > left {
+			return 0, nil
+		}
+		return pause, nil
+	}
+	seg, err := s.finishMaking(m)
+	if err != nil {
+		return 0, err
+	}
+	s.spare = seg
+	return 0, nil
+}
+
+// zeroTo writes zeros up to end (from the start of the file) and syncs now and
+// then, so that the last sync is short.
+func (m *making) zeroTo(_ *Set, end int64) error {
+	if err := zeroChunk(m.file, m.zeroed, end); err != nil {
+		return err
+	}
+	m.zeroed = end
+	if m.zeroed-m.synced >= syncEvery {
+		m.synced = m.zeroed
+		return m.file.SyncData()
+	}
+	return nil
+}
+
+// zeros is what is written; never changed.
+var zeros [stepBytes]byte
+
+// zeroChunk writes zeros to [from, end) of a file; at most stepBytes.
+func zeroChunk(f vfs.File, from, end int64) error {
+	_, err := f.WriteAt(zeros[:end-from], from)
+	return err
+}
