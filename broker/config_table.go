@@ -1,0 +1,192 @@
+package broker
+
+import (
+	"math"
+
+	"github.com/ringmq/ringmq/internal/config"
+)
+
+// ConfigTable has a row for every property name that an Apache 5.3.3 broker
+// knows, and for ringmq's own. Rows that act are bound to the fields of Config
+// by name; docs/config.md is printed from it.
+var ConfigTable = config.New("broker", Config{}, concat(
+	section("Identity", identityKeys),
+	section("Network", networkKeys),
+	section("Registration with NameServers", registerKeys),
+	section("Topics and groups", topicKeys),
+	section("Clients and consumer offsets", clientKeys),
+	section("Sends", sendKeys),
+	section("Pulls and queries", pullKeys),
+	section("Delay levels", scheduleKeys),
+	section("Store files", storeKeys),
+	section("Flush", flushKeys),
+	section("Retention", retentionKeys),
+	section("ringmq's own bounds", limitKeys),
+	section("Protection and semantics that do not exist yet", refusedKeys),
+	section("Without effect", noEffectKeys),
+))
+
+func concat(lists ...[]config.Key) []config.Key {
+	var out []config.Key
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	return out
+}
+
+func section(name string, keys []config.Key) []config.Key {
+	for i := range keys {
+		keys[i].Section = name
+	}
+	return keys
+}
+
+// The helpers below make rows that act; live and important mark them.
+
+func text(name, def, meaning string, enum ...string) config.Key {
+	return config.Key{Name: name, Kind: config.String, Default: def, Meaning: meaning, Enum: enum}
+}
+
+func boolean(name, def, meaning string) config.Key {
+	return config.Key{Name: name, Kind: config.Bool, Default: def, Meaning: meaning}
+}
+
+func number(name, unit, def string, low, high int64, meaning string) config.Key {
+	return config.Key{Name: name, Kind: config.Int, Unit: unit, Default: def, Min: low, Max: high, Meaning: meaning}
+}
+
+func duration(name, unit, def string, low, high int64, meaning string) config.Key {
+	return config.Key{Name: name, Kind: config.Duration, Unit: unit, Default: def, Min: low, Max: high, Meaning: meaning}
+}
+
+func found(k config.Key, how string) config.Key { k.DefaultDoc = how; return k }
+func live(k config.Key) config.Key              { k.RunTime = true; return k }
+func important(k config.Key) config.Key         { k.Important = true; return k }
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+
+	maxInt32 = math.MaxInt32
+	maxInt64 = math.MaxInt64
+	dayMs    = 24 * 3600 * 1000
+)
+
+var identityKeys = []config.Key{
+	important(text("brokerClusterName", "DefaultCluster", "name of the cluster; also of one of its topics")),
+	important(found(text("brokerName", "", "name of the group of brokers that hold the same messages"), "local host name")),
+	important(number("brokerId", "", "0", 0, maxInt64, "0 is the master. Slaves are refused until replication exists")),
+	important(text("brokerRole", "ASYNC_MASTER", "SYNC_MASTER and SLAVE are refused until replication exists", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
+}
+
+var networkKeys = []config.Key{
+	text("bindAddress", "0.0.0.0", "address to listen on; 0.0.0.0 is all addresses, IPv6 included"),
+	important(number("listenPort", "", "10911", 3, 65535, "port for clients; listenPort-2 serves the same requests")),
+	found(number("haListenPort", "", "0", 0, 65535, "replication port told to NameServers; nothing listens there yet"), "listenPort+1"),
+	important(found(text("brokerIP1", "", "address told to clients and stored in every message"), "first address of this host that others can reach, as Apache chooses it")),
+	found(text("brokerIP2", "", "address told to slaves"), "brokerIP1"),
+	number("serverChannelMaxIdleTimeSeconds", "s", "120", 1, maxInt32, "a connection that neither sent nor received for so long is closed"),
+}
+
+var registerKeys = []config.Key{
+	important(found(text("namesrvAddr", "", "NameServers, host:port separated by `;`; all are told"), "environment NAMESRV_ADDR")),
+	live(number("brokerPermission", "", "6", 0, 7, "sum of 2 write and 4 read; what is missing is refused and taken out of the routes")),
+	duration("registerNameServerPeriod", "ms", "30000", 1, dayMs, "between full registrations; always kept within 10000 and 60000"),
+	live(number("registerBrokerTimeoutMills", "ms", "24000", 1, dayMs, "patience with one NameServer")),
+	live(boolean("forceRegister", "true", "false: first ask whether the NameServer's data is old")),
+	live(boolean("enableSplitRegistration", "false", "register many topics in several requests")),
+	live(number("splitRegistrationSize", "topics", "800", 1, maxInt32, "topics of one request under enableSplitRegistration")),
+}
+
+var topicKeys = []config.Key{
+	important(live(boolean("autoCreateTopicEnable", "true", "the first send creates its topic"))),
+	number("defaultTopicQueueNums", "queues", "8", 1, 65535, "most queues of a topic created so"),
+	boolean("clusterTopicEnable", "true", "clients may use the topic named like the cluster"),
+	boolean("brokerTopicEnable", "true", "clients may use the topic named like the broker"),
+	important(live(boolean("autoCreateSubscriptionGroup", "true", "an unknown consumer group is created when it is used"))),
+	boolean("traceTopicEnable", "false", "create the topic for message traces at start"),
+	text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "its name"),
+}
+
+var clientKeys = []config.Key{
+	live(boolean("notifyConsumerIdsChangedEnable", "true", "tell a group's consumers when one joins or leaves")),
+	duration("channelExpiredTimeout", "ms", "120000", 1, dayMs, "clients that sent no heartbeat for so long are dropped"),
+	duration("subscriptionExpiredTimeout", "ms", "600000", 1, dayMs, "age at which a subscription known only from pulls is dropped"),
+	duration("flushConsumerOffsetInterval", "ms", "5000", 1, dayMs, "between foldings of the journal of consumer offsets into consumerOffset.json"),
+}
+
+var sendKeys = []config.Key{
+	important(live(number("maxMessageSize", "bytes", "4194304", 1, 15*mib, "largest body of a message or batch"))),
+	live(text("regionId", "DefaultRegion", "stamped on messages and on answers to sends")),
+	live(boolean("traceOn", "true", "stamped likewise: clients may send traces")),
+	live(number("startAcceptSendRequestTimeStamp", "ms", "0", 0, maxInt64, "Unix time before which sends are refused")),
+	live(boolean("rejectTransactionMessage", "false", "refuse transactional messages")),
+}
+
+var pullKeys = []config.Key{
+	live(boolean("longPollingEnable", "true", "hold a pull that finds nothing for as long as the client asks")),
+	live(number("shortPollingTimeMills", "ms", "1000", 0, dayMs, "how long it is held otherwise")),
+	live(boolean("slaveReadEnable", "false", "tell consumers that are far behind to read from a slave")),
+	live(boolean("litePullMessageEnable", "true", "serve lite pull consumers (request 361)")),
+	live(number("maxTransferBytesOnMessageInMemory", "bytes", "262144", 1, 16*mib, "most bytes of one pull's answer, the first message apart")),
+	live(number("maxTransferCountOnMessageInMemory", "messages", "32", 1, 65535, "most messages of one pull's answer")),
+	live(number("maxTransferBytesOnMessageInDisk", "bytes", "65536", 1, 16*mib, "the same where the messages must come from the disk")),
+	live(number("maxTransferCountOnMessageInDisk", "messages", "8", 1, 65535, "the same where the messages must come from the disk")),
+	live(number("maxFilterMessageSize", "bytes", "16000", 20, 16*mib, "bytes of ConsumeQueue (20 a message) that one pull looks through for matching tags")),
+	live(number("accessMessageInMemoryMaxRatio", "%", "40", 1, 100, "share of the RAM that counts as recent log; a consumer further behind is slow")),
+	live(number("defaultQueryMaxNum", "messages", "32", 1, 65535, "most messages of one query by key")),
+	live(number("maxMsgsNumBatch", "messages", "64", 1, 65535, "most index entries of one query by key")),
+}
+
+var scheduleKeys = []config.Key{
+	found(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries"), ""),
+	duration("flushDelayOffsetInterval", "ms", "10000", 1, dayMs, "between foldings of the progress of delays into delayOffset.json"),
+}
+
+var storeKeys = []config.Key{
+	important(found(text("storePathRootDir", "", "directory of everything the broker keeps; each broker needs its own"), "$HOME/store, under `ringmq server` ./data/store")),
+	found(text("storePathCommitLog", "", "directory of the CommitLog, if it has a disk of its own"), "storePathRootDir/commitlog"),
+	number("mappedFileSizeCommitLog", "bytes", "1073741824", 64*kib, 2*gib-1, "size of a CommitLog segment; must not change over a store's life"),
+	number("mappedFileSizeConsumeQueue", "bytes", "6000000", 20, gib, "size of a ConsumeQueue file, rounded up to whole entries of 20; must not change over a store's life"),
+	number("maxHashSlotNum", "slots", "5000000", 1, 100_000_000, "hash slots of an index file; must not change over a store's life"),
+	number("maxIndexNum", "entries", "20000000", 2, 400_000_000, "entries of an index file; must not change over a store's life"),
+	live(boolean("messageIndexEnable", "true", "index messages by key")),
+	boolean("checkCRCOnRecover", "true", "check bodies when recovering the log's end"),
+	number("consumeQueueOpenFilesMax", "files", "4096", 16, maxInt32, "ConsumeQueue files kept open at once"),
+	number("consumeQueueTailEntriesMax", "entries", "4000000", 1024, maxInt32, "ConsumeQueue entries of all queues kept in memory for consumers that keep up, 20 bytes each"),
+}
+
+var flushKeys = []config.Key{
+	important(text("flushDiskType", "ASYNC_FLUSH", "SYNC_FLUSH: a send is answered when it is on the disk; ASYNC_FLUSH: when it is written", "ASYNC_FLUSH", "SYNC_FLUSH")),
+	live(duration("syncFlushTimeout", "ms", "5000", 1, dayMs, "a send that waits longer for the disk is answered FLUSH_DISK_TIMEOUT")),
+	live(duration("flushIntervalCommitLog", "ms", "500", 1, dayMs, "longest time between syncs of the log under ASYNC_FLUSH")),
+	live(duration("flushIntervalConsumeQueue", "ms", "1000", 1, dayMs, "between sweeps of ConsumeQueues and index to the disk")),
+	important(text("flushEngine", "auto", "how the log is written and synced; auto measures both here and takes io_uring where it is at least 10 % faster", "auto", "syscall", "io_uring")),
+	number("dirtyBytesMax", "bytes", "67108864", mib, 64*gib, "written and not yet synced bytes of the log under ASYNC_FLUSH at which a sync starts at once"),
+	number("zeroAheadBytes", "bytes", "67108864", mib, 2*gib-1, "zero-filled part of the newest segment kept ahead of the writer under SYNC_FLUSH"),
+}
+
+var retentionKeys = []config.Key{
+	important(live(text("deleteWhen", "04", "hours of the day at which expired segments are deleted, separated by `;`"))),
+	important(live(duration("fileReservedTime", "h", "72", 1, 24*365*100, "age at which a segment expires"))),
+	live(number("deleteFileBatchMax", "files", "10", 1, maxInt32, "most files deleted in one pass")),
+	live(duration("deleteCommitLogFilesInterval", "ms", "100", 0, dayMs, "between two deletions of a pass")),
+	duration("cleanResourceInterval", "ms", "10000", 1, dayMs, "between passes"),
+	live(boolean("cleanFileForciblyEnable", "true", "above diskSpaceCleanForciblyRatio delete the oldest segments, expired or not")),
+	live(number("diskMaxUsedSpaceRatio", "%", "75", 1, 100, "use of the disk at which expired segments are deleted at any hour")),
+	live(number("diskSpaceCleanForciblyRatio", "%", "85", 1, 100, "see cleanFileForciblyEnable; 85 at most, whatever is set")),
+	live(number("diskSpaceWarningLevelRatio", "%", "90", 1, 100, "use of the disk at which sends are refused until space returns; 90 at most, whatever is set")),
+}
+
+var limitKeys = []config.Key{
+	number("bytesInFlightMax", "bytes", "67108864", mib, 64*gib, "messages taken from producers and not yet answered; above it sends are answered SYSTEM_BUSY"),
+	number("connInboundBytesMax", "bytes", "33554432", 64*kib, gib, "undecoded bytes held for one connection; above it the connection is closed"),
+	number("connOutboundBytesMax", "bytes", "33554432", 64*kib, gib, "unsent bytes held for one connection; above half of it its requests wait, above it the connection is closed"),
+	number("connTotalBytesMax", "bytes", "268435456", mib, 64*gib, "both, over all connections"),
+	number("frameBytesMax", "bytes", "16777216", 64*kib, 16*mib, "largest frame; a connection that announces a larger one is closed"),
+	found(number("eventLoops", "loops", "0", 0, 1024, "event loops of the network"), "as many as CPUs the process may use"),
+	number("poolWorkers", "goroutines", "32", 1, 4096, "requests served at once beside the event loops, because they may wait for the disk"),
+	number("poolQueueMax", "requests", "10000", 1, maxInt32, "requests that wait for one of them; above it they are answered SYSTEM_BUSY"),
+	important(text("logLevel", "info", "least level of the log on standard error", "debug", "info", "warn", "error")),
+}
