@@ -1,0 +1,66 @@
+package netloop
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ringmq/ringmq/remoting"
+)
+
+// pool serves the requests of the pool lane: a fixed number of goroutines on
+// one bounded queue, which the loops fill.
+type pool struct {
+	srv    *Server
+	jobs   chan poolJob  // loops -> workers
+	left   atomic.Int32  // workers running
+	done   chan struct{} // closed by the last of them
+	closed bool          // under srv.mu
+	full   atomic.Int64  // requests refused
+	begun  atomic.Int64  // requests taken by a worker
+}
+
+type poolJob struct {
+	c   *Conn
+	req *remoting.Command
+}
+
+func newPool(s *Server) *pool {
+	p := &pool{srv: s, jobs: make(chan poolJob, s.cfg.PoolQueueMax), done: make(chan struct{})}
+	p.left.Store(int32(s.cfg.PoolWorkers))
+	for range s.cfg.PoolWorkers {
+		go p.work()
+	}
+	return p
+}
+
+func (p *pool) work() {
+	for j := range p.jobs {
+		p.begun.Add(1)
+		p.srv.cfg.Handler.Serve(j.c, j.req)
+	}
+	if p.left.Add(-1) == 0 {
+		close(p.done)
+	}
+}
+
+// submit queues a copy of the request, or answers that the queue is full. On
+// a loop; it does not block.
+func (p *pool) submit(c *Conn, req *remoting.Command) {
+	if len(p.jobs) < cap(p.jobs) {
+		select {
+		case p.jobs <- poolJob{c, req.Clone()}:
+			return
+		default: // another loop was faster
+		}
+	}
+	p.full.Add(1)
+	if req.IsOneway() {
+		return
+	}
+	remark := fmt.Sprintf("system busy: the queue of requests to the pool is full: got %d, limit %d (%s)",
+		len(p.jobs), cap(p.jobs), p.srv.cfg.Keys.PoolQueueMax)
+	c.SetOut(remoting.AppendReply(c.Out(), req.ReplyTo(), remoting.SystemBusy, remark, nil, nil))
+}
+
+// close lets the workers end after what is queued. No loop submits any more.
+func (p *pool) close() { close(p.jobs) }

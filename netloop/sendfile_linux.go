@@ -1,0 +1,69 @@
+package netloop
+
+import (
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringmq/ringmq/internal/vfs"
+)
+
+const haveSendfile = true
+
+// writeMore writes what has been gathered and tells the kernel that more
+// follows at once, so that a header does not travel in a packet of its own.
+// What the socket does not take goes the common way. False: the connection is
+// closing.
+func (c *Conn) writeMore() bool {
+	out := c.takeOut()
+	defer c.loop.buffers.put(out)
+	if len(out) == 0 {
+		return true
+	}
+	var n int
+	var err error
+	for {
+		n, err = unix.SendmsgN(c.fd, out, nil, nil, unix.MSG_MORE|unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil && err != unix.EAGAIN {
+		c.fail(fmt.Errorf("%w: sendmsg: %w", ErrPeerClosed, err))
+		return false
+	}
+	n = max(n, 0)
+	c.loop.stats.bytesOut.Add(int64(n))
+	if n < len(out) {
+		c.writeRaw(out[n:])
+	}
+	return !c.failing()
+}
+
+// sendRange sends as much of r as the socket takes and leaves in r what it
+// does not; nothing when bytes wait in the outbound buffer already.
+func (c *Conn) sendRange(r *vfs.Range, fd int) bool {
+	for r.Len > 0 && c.outbound == 0 {
+		off := r.Off
+		n, err := unix.Sendfile(c.fd, fd, &off, r.Len)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return true
+		case err != nil:
+			c.fail(fmt.Errorf("%w: sendfile: %w", ErrPeerClosed, err))
+			return false
+		case n == 0:
+			c.unreadable(*r, io.ErrUnexpectedEOF)
+			return false
+		}
+		c.loop.stats.bytesOut.Add(int64(n))
+		c.loop.stats.sentFile.Add(int64(n))
+		r.Off += int64(n)
+		r.Len -= n
+	}
+	c.lastTick.Store(c.srv.tick.Load())
+	return true
+}
