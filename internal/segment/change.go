@@ -79,6 +79,7 @@ func (s *Set) takeSpare(base int64) (*Segment, error) {
 func (s *Set) TruncateTo(off int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closeZeroing()
 	if err := s.dropSpare(); err != nil {
 		return err
 	}
@@ -162,6 +163,7 @@ func (s *Set) Close(clean bool) error {
 	<-s.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closeZeroing()
 	var err error
 	if clean {
 		err = s.dropSpare()

@@ -15,13 +15,16 @@ const (
 	// used; the preparer goes on from there.
 	firstZeroBytes = 1 << 20
 	// stepBytes are zeroed in one step, with mu held and the writer fenced off
-	// from just these bytes.
-	stepBytes = 1 << 20
-	// syncEvery bounds what the preparer leaves to a sync of the writer's: its
-	// own sync runs after so many bytes.
-	syncEvery = 4 << 20
-	// pause is the rest between steps while there is no hurry.
-	pause = 20 * time.Millisecond
+	// from just these bytes, and synced at once: a sync of the writer's that
+	// meets the step then carries little that is not its own. Buffered writes
+	// of this size, larger ones, O_DIRECT and fallocate first were measured
+	// beside a loop of pwrite and fdatasync: p50 and p99 do not differ beyond
+	// noise, and only the buffered ones leave the pages cached.
+	stepBytes = 256 << 10
+	// syncEvery is how much of a segment nobody uses yet is synced at a time.
+	syncEvery = 1 << 20
+	// pause is the rest between steps while there is no hurry: 50 MiB/s.
+	pause = 5 * time.Millisecond
 	// retryPause follows a failed step (a full disk): the writer meets the
 	// same error itself if it lasts.
 	retryPause = time.Second
@@ -157,19 +160,43 @@ func (s *Set) zeroAhead(last *Segment, at int64) error {
 		s.zeroed = last.End()
 		return nil
 	}
+	if err := s.openZeroing(last); err != nil {
+		return err
+	}
 	s.fence.Store(from)
 	defer s.fence.Store(math.MaxInt64)
 	if s.claimed.Load() > from {
 		return nil // the writer came closer meanwhile; the next step sees it
 	}
-	if err := zeroChunk(last.file, from-last.Base, end-last.Base); err != nil {
+	if err := zeroChunk(s.zeroing, from-last.Base, end-last.Base); err != nil {
 		return err
 	}
 	s.zeroed = end
-	if s.zeroed/syncEvery != from/syncEvery || end == last.End() {
-		return last.file.SyncData()
+	return s.zeroing.SyncData()
+}
+
+// openZeroing opens the last segment a second time. The preparer must not sync
+// the descriptor that the flusher syncs: the system reports a failed writeback
+// once for each opening, and the flusher is the one that must hear of it.
+func (s *Set) openZeroing(last *Segment) error {
+	if s.zeroing != nil && s.zeroing.Name() == last.name {
+		return nil
 	}
+	s.closeZeroing()
+	f, err := s.fs.Open(last.name, vfs.ReadWrite)
+	if err != nil {
+		return err
+	}
+	s.zeroing = f
 	return nil
+}
+
+// closeZeroing closes it; mu is held.
+func (s *Set) closeZeroing() {
+	if s.zeroing != nil {
+		_ = s.zeroing.Close() // its writes were synced, or their failure told
+		s.zeroing = nil
+	}
 }
 
 // warmAheadBytes are kept in the page cache ahead of the writer: an append to

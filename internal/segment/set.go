@@ -56,12 +56,13 @@ type Set struct {
 
 	// mu is held by every structural change, and by the preparer for one step
 	// at a time, I/O included: waiting for mu is waiting for that step.
-	mu     sync.Mutex
-	spare  *Segment // made and in place, not yet in list
-	making *making  // being made, in prepared
-	zeroed int64    // zeros are written up to here in the last segment
-	warmed int64    // and are known to be in the page cache up to here
-	closed bool
+	mu      sync.Mutex
+	spare   *Segment // made and in place, not yet in list
+	making  *making  // being made, in prepared
+	zeroed  int64    // zeros are written up to here in the last segment
+	warmed  int64    // and are known to be in the page cache up to here
+	zeroing vfs.File // the last segment, opened once more for that; may be nil
+	closed  bool
 
 	kick chan struct{}
 	done chan struct{} // closed when the preparer has ended
