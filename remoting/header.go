@@ -17,6 +17,14 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("header field %s: got %.60q, want %s", e.Field, e.Got, e.Want)
 }
 
+// shown is a value for FieldError.Got: an empty value differs from a missing one.
+func shown(v []byte) string {
+	if v != nil && len(v) == 0 {
+		return `""`
+	}
+	return string(v)
+}
+
 // reader reads the fields of one request by name and keeps the first error. It is
 // for headers off the hot path: each get scans the fields.
 type reader struct {
@@ -26,7 +34,7 @@ type reader struct {
 
 func (r *reader) fail(key string, got []byte, want string) {
 	if r.err == nil {
-		r.err = &FieldError{Field: key, Got: string(got), Want: want}
+		r.err = &FieldError{Field: key, Got: shown(got), Want: want}
 	}
 }
 

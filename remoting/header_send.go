@@ -171,7 +171,7 @@ func (h *SendHeader) set(letter byte, f *Field) error {
 func setInt32(f *Field, to *int32) error {
 	n, ok := parseInt(f.Value, 1<<31-1)
 	if !ok {
-		return &FieldError{Field: string(f.Key), Got: string(f.Value), Want: "an int32"}
+		return &FieldError{Field: string(f.Key), Got: shown(f.Value), Want: "an int32"}
 	}
 	*to = int32(n)
 	return nil
@@ -180,7 +180,7 @@ func setInt32(f *Field, to *int32) error {
 func setInt64(f *Field, to *int64) error {
 	n, ok := parseInt(f.Value, 1<<63-1)
 	if !ok {
-		return &FieldError{Field: string(f.Key), Got: string(f.Value), Want: "an int64"}
+		return &FieldError{Field: string(f.Key), Got: shown(f.Value), Want: "an int64"}
 	}
 	*to = n
 	return nil

@@ -1,0 +1,164 @@
+package remoting
+
+import "encoding/json"
+
+// What a consumer says of itself, as enum names on the wire.
+const (
+	ConsumeActively  = "CONSUME_ACTIVELY" // pull
+	ConsumePassively = "CONSUME_PASSIVELY"
+	ConsumePop       = "CONSUME_POP"
+
+	ModelBroadcasting = "BROADCASTING"
+	ModelClustering   = "CLUSTERING"
+
+	ConsumeFromLastOffset  = "CONSUME_FROM_LAST_OFFSET"
+	ConsumeFromFirstOffset = "CONSUME_FROM_FIRST_OFFSET"
+	ConsumeFromTimestamp   = "CONSUME_FROM_TIMESTAMP"
+)
+
+// HeartbeatData is the body of HEART_BEAT (34).
+type HeartbeatData struct {
+	ClientID             string         `json:"clientID"`
+	ConsumerDataSet      []ConsumerData `json:"consumerDataSet"`
+	HeartbeatFingerprint int32          `json:"heartbeatFingerprint"` // not 0: heartbeat V2
+	ProducerDataSet      []ProducerData `json:"producerDataSet"`
+	WithoutSub           bool           `json:"withoutSub"` // V2: subscriptions are left out
+}
+
+// ProducerData is a producer group of a client.
+type ProducerData struct {
+	GroupName string `json:"groupName"`
+}
+
+// ConsumerData is a consumer group of a client.
+type ConsumerData struct {
+	ConsumeFromWhere    string             `json:"consumeFromWhere"`
+	ConsumeType         string             `json:"consumeType"`
+	GroupName           string             `json:"groupName"`
+	MessageModel        string             `json:"messageModel"`
+	SubscriptionDataSet []SubscriptionData `json:"subscriptionDataSet"`
+	UnitMode            bool               `json:"unitMode"`
+}
+
+// SubscriptionData is what a group wants of one topic. CodeSet is as the client
+// sent it: compute it anew from TagsSet where it decides something.
+type SubscriptionData struct {
+	ClassFilterMode bool     `json:"classFilterMode"`
+	CodeSet         codeSet  `json:"codeSet"`
+	ExpressionType  string   `json:"expressionType"`
+	SubString       string   `json:"subString"`
+	SubVersion      int64    `json:"subVersion"`
+	TagsSet         []string `json:"tagsSet"`
+	Topic           string   `json:"topic"`
+}
+
+// codeSet holds tag hashes; read from numbers (Java) or strings (Go client).
+type codeSet []int32
+
+// UnmarshalJSON reads [1,2] and ["1","2"].
+func (s *codeSet) UnmarshalJSON(b []byte) error {
+	var in []flexInt32
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*s = make(codeSet, len(in))
+	for i, n := range in {
+		(*s)[i] = int32(n)
+	}
+	return nil
+}
+
+// CheckClientBody is the body of CHECK_CLIENT_CONFIG (46).
+type CheckClientBody struct {
+	ClientID         string           `json:"clientId"`
+	Group            string           `json:"group"`
+	Namespace        string           `json:"namespace,omitempty"`
+	SubscriptionData SubscriptionData `json:"subscriptionData"`
+}
+
+// Connection is one client of a group, as 203 and 204 list it.
+type Connection struct {
+	ClientAddr string `json:"clientAddr"`
+	ClientID   string `json:"clientId"`
+	Language   string `json:"language"`
+	Version    int32  `json:"version"`
+}
+
+// ConsumerConnection is the body of 203.
+type ConsumerConnection struct {
+	ConnectionSet     []Connection                `json:"connectionSet"`
+	ConsumeFromWhere  string                      `json:"consumeFromWhere"`
+	ConsumeType       string                      `json:"consumeType"`
+	MessageModel      string                      `json:"messageModel"`
+	SubscriptionTable map[string]SubscriptionData `json:"subscriptionTable"`
+}
+
+// ProducerConnection is the body of 204.
+type ProducerConnection struct {
+	ConnectionSet []Connection `json:"connectionSet"`
+}
+
+// SubscriptionGroupConfig is what a broker keeps of a consumer group: the body of
+// 200 and 352.
+type SubscriptionGroupConfig struct {
+	Attributes                     map[string]string        `json:"attributes"`
+	BrokerID                       int64                    `json:"brokerId"`
+	ConsumeBroadcastEnable         bool                     `json:"consumeBroadcastEnable"`
+	ConsumeEnable                  bool                     `json:"consumeEnable"`
+	ConsumeFromMinEnable           bool                     `json:"consumeFromMinEnable"`
+	ConsumeMessageOrderly          bool                     `json:"consumeMessageOrderly"`
+	ConsumeTimeoutMinute           int32                    `json:"consumeTimeoutMinute"`
+	GroupName                      string                   `json:"groupName"`
+	GroupRetryPolicy               GroupRetryPolicy         `json:"groupRetryPolicy"`
+	GroupSysFlag                   int32                    `json:"groupSysFlag"`
+	NotifyConsumerIDsChangedEnable bool                     `json:"notifyConsumerIdsChangedEnable"`
+	RetryMaxTimes                  int32                    `json:"retryMaxTimes"`
+	RetryQueueNums                 int32                    `json:"retryQueueNums"`
+	SubscriptionDataSet            []SimpleSubscriptionData `json:"subscriptionDataSet,omitempty"`
+	WhichBrokerWhenConsumeSlowly   int64                    `json:"whichBrokerWhenConsumeSlowly"`
+}
+
+// SimpleSubscriptionData is a subscription a group's configuration demands.
+type SimpleSubscriptionData struct {
+	Expression     string `json:"expression"`
+	ExpressionType string `json:"expressionType"`
+	Topic          string `json:"topic"`
+	Version        int64  `json:"version"`
+}
+
+// GroupRetryPolicy says how redeliveries are spaced.
+type GroupRetryPolicy struct {
+	CustomizedRetryPolicy  *CustomizedRetryPolicy  `json:"customizedRetryPolicy,omitempty"`
+	ExponentialRetryPolicy *ExponentialRetryPolicy `json:"exponentialRetryPolicy,omitempty"`
+	Type                   string                  `json:"type"` // CUSTOMIZED or EXPONENTIAL
+}
+
+// CustomizedRetryPolicy lists the spaces, ms.
+type CustomizedRetryPolicy struct {
+	Next []int64 `json:"next"`
+}
+
+// ExponentialRetryPolicy multiplies them, ms.
+type ExponentialRetryPolicy struct {
+	Initial    int64 `json:"initial"`
+	Max        int64 `json:"max"`
+	Multiplier int64 `json:"multiplier"`
+}
+
+// NewSubscriptionGroupConfig returns a group's configuration with RocketMQ's
+// defaults; parse a body into it so that absent keys keep them.
+func NewSubscriptionGroupConfig(group string) SubscriptionGroupConfig {
+	return SubscriptionGroupConfig{
+		Attributes:                     map[string]string{},
+		ConsumeBroadcastEnable:         true,
+		ConsumeEnable:                  true,
+		ConsumeFromMinEnable:           true,
+		ConsumeTimeoutMinute:           15,
+		GroupName:                      group,
+		GroupRetryPolicy:               GroupRetryPolicy{Type: "CUSTOMIZED"},
+		NotifyConsumerIDsChangedEnable: true,
+		RetryMaxTimes:                  16,
+		RetryQueueNums:                 1,
+		WhichBrokerWhenConsumeSlowly:   1,
+	}
+}
