@@ -1,0 +1,456 @@
+package consumequeue
+
+import (
+	"fmt"
+	"hash/maphash"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"errors"
+
+	"github.com/ringmq/ringmq/internal/vfs"
+	"github.com/ringmq/ringmq/message"
+)
+
+// Open loads the queues in cfg.Dir, many at once. It lists directories and
+// reads a few units of each queue's last file. Files and directories that are
+// none of a queue are named in the log and left alone. Damaged queues are cut
+// at the damage, with a line that names the file and what was done; see
+// RedispatchFrom. Files of one other size throughout the store give ErrConfig.
+//
+// Min of a queue is its first entry; CorrectMin moves it to where the log
+// begins.
+func Open(cfg Config) (*Set, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &Set{
+		cfg:          cfg,
+		fs:           cfg.FS,
+		log:          cfg.Logger,
+		unitsPerFile: cfg.FileBytes / EntryBytes,
+		seed:         maphash.MakeSeed(),
+		files:        newFiles(cfg.FS, cfg.OpenFilesMax),
+		dirs:         map[string]struct{}{},
+	}
+	for i := range s.shards {
+		s.shards[i].topics = map[string]*topicQueues{}
+	}
+	if err := vfs.MkdirAllSync(s.fs, cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(err, s.files.closeAll())
+	}
+	return s, nil
+}
+
+// found is a queue as its directory shows it.
+type found struct {
+	q     *Queue
+	files []queueFile // sorted by base
+}
+
+type queueFile struct {
+	name string
+	base int64 // offset of its first unit
+	size int64 // bytes
+}
+
+func (s *Set) load() error {
+	list, err := s.list()
+	if err != nil {
+		return err
+	}
+	if err := s.checkSizes(list); err != nil {
+		return err
+	}
+	var mu sync.Mutex // guards redispatch
+	err = parallel(s.cfg.LoadParallel, list, func(f found) error {
+		cut, err := s.repair(&f)
+		if err != nil {
+			return err
+		}
+		damaged, err := s.recover(f.q, f.files)
+		if err != nil {
+			return fmt.Errorf("loading ConsumeQueue %s: %w", f.q.dir(), err)
+		}
+		if cut || damaged {
+			mu.Lock()
+			if from := f.q.MaxLogOffset(); s.repairedCuts == 0 || from < s.redispatch {
+				s.redispatch = from
+			}
+			s.repairedCuts++
+			mu.Unlock()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.syncDirs()
+}
+
+// list reads the directories: dir/<topic>/<queueId>/<20 digits>.
+func (s *Set) list() ([]found, error) {
+	topics, err := s.fs.ReadDir(s.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var list []found
+	err = parallel(s.cfg.LoadParallel, topics, func(t vfs.DirEntry) error {
+		if !t.IsDir {
+			s.stray(s.cfg.Dir, t.Name)
+			return nil
+		}
+		dir := filepath.Join(s.cfg.Dir, t.Name)
+		ids, err := s.fs.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range ids {
+			id, err := strconv.ParseInt(e.Name, 10, 32)
+			if !e.IsDir || err != nil || id < 0 || strconv.FormatInt(id, 10) != e.Name {
+				s.stray(dir, e.Name)
+				continue
+			}
+			files, err := s.listFiles(filepath.Join(dir, e.Name))
+			if err != nil {
+				return err
+			}
+			f := found{s.Queue(t.Name, int32(id), true), files}
+			mu.Lock()
+			list = append(list, f)
+			mu.Unlock()
+		}
+		return nil
+	})
+	return list, err
+}
+
+func (s *Set) listFiles(dir string) ([]queueFile, error) {
+	entries, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]queueFile, 0, len(entries))
+	for _, e := range entries {
+		off, ok := fileOffset(e.Name)
+		if e.IsDir || !ok || off%EntryBytes != 0 {
+			s.stray(dir, e.Name)
+			continue
+		}
+		files = append(files, queueFile{e.Name, off / EntryBytes, e.Size})
+	}
+	slices.SortFunc(files, func(a, b queueFile) int { return int(min(1, max(-1, a.base-b.base))) })
+	return files, nil
+}
+
+func (s *Set) stray(dir, name string) {
+	s.log.Warn("not a ConsumeQueue file, left alone", "path", filepath.Join(dir, name))
+}
+
+// checkSizes tells a store made with another mappedFileSizeConsumeQueue from a
+// damaged one: all its files have one other size, and names that fit it.
+func (s *Set) checkSizes(list []found) error {
+	var other int64
+	var name string
+	for _, f := range list {
+		for _, file := range f.files {
+			switch {
+			case file.size == 0:
+			case other == 0:
+				other, name = file.size, filepath.Join(f.q.dir(), file.name)
+				fallthrough
+			default:
+				if file.size != other || other%EntryBytes != 0 || file.base*EntryBytes%other != 0 {
+					return nil
+				}
+			}
+		}
+	}
+	if other == 0 || other == s.cfg.FileBytes {
+		return nil
+	}
+	return fmt.Errorf("%w: ConsumeQueue files such as %s have %d bytes, configured are %d: set mappedFileSizeConsumeQueue=%d, or delete the consumequeue directory to have it built again from the log",
+		ErrConfig, name, other, s.cfg.FileBytes, other)
+}
+
+// repair makes f's files a gapless row of full-sized files, dropping what is
+// behind a gap. It says whether entries may have been lost by it.
+func (s *Set) repair(f *found) (cut bool, err error) {
+	if n := len(f.files); n > 0 && f.files[n-1].size == 0 {
+		s.log.Info("removing empty last ConsumeQueue file", "path", filepath.Join(f.q.dir(), f.files[n-1].name))
+		if err := s.removeFile(fileKey{f.q, f.files[n-1].base}); err != nil {
+			return false, err
+		}
+		f.files = f.files[:n-1]
+	}
+	for i, file := range f.files {
+		what := ""
+		switch {
+		case file.base%s.unitsPerFile != 0:
+			what = "name is no multiple of the file size"
+		case i > 0 && file.base != f.files[i-1].base+s.unitsPerFile:
+			what = "a file before it is missing"
+		}
+		if what != "" {
+			return true, s.dropFrom(f, i, what)
+		}
+		if file.size == s.cfg.FileBytes {
+			continue
+		}
+		path := filepath.Join(f.q.dir(), file.name)
+		s.log.Warn("ConsumeQueue file has a wrong size, cut to whole units and given its size",
+			"path", path, "got", file.size, "want", s.cfg.FileBytes)
+		h, err := s.files.acquire(fileKey{f.q, file.base}, 0)
+		if err != nil {
+			return true, err
+		}
+		err = resize(h, min(file.size-file.size%EntryBytes, s.cfg.FileBytes), s.cfg.FileBytes)
+		if err == nil {
+			err = h.SyncData()
+		}
+		s.files.release(h)
+		if err != nil {
+			return true, err
+		}
+		if file.size > s.cfg.FileBytes {
+			continue // nothing beyond the size is ever read
+		}
+		cut = true
+		if i+1 < len(f.files) {
+			return true, s.dropFrom(f, i+1, "a file before it was cut short")
+		}
+	}
+	return cut, nil
+}
+
+// dropFrom removes f's files from number i on.
+func (s *Set) dropFrom(f *found, i int, why string) error {
+	for _, file := range f.files[i:] {
+		s.log.Warn("removing ConsumeQueue file, its entries are built again from the log",
+			"path", filepath.Join(f.q.dir(), file.name), "reason", why)
+		if err := s.removeFile(fileKey{f.q, file.base}); err != nil {
+			return err
+		}
+	}
+	f.files = f.files[:i]
+	return nil
+}
+
+// A unitReader reads units of one queue at load, keeping one file open.
+type unitReader struct {
+	s *Set
+	q *Queue
+	h *handle
+}
+
+func (r *unitReader) close() {
+	if r.h != nil {
+		r.s.files.release(r.h)
+		r.h = nil
+	}
+}
+
+// read reads the units at b's length from offset from, which are in one file.
+func (r *unitReader) read(b []byte, from int64) error {
+	base := from - from%r.s.unitsPerFile
+	if r.h == nil || r.h.key.base != base {
+		r.close()
+		h, err := r.s.files.acquire(fileKey{r.q, base}, 0)
+		if err != nil {
+			return err
+		}
+		r.h = h
+	}
+	_, err := r.h.ReadAt(b, (from-base)*EntryBytes)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%s, unit %d: %w", r.h.key.name(), from-base, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+func (r *unitReader) unit(n int64) (Entry, error) {
+	var b [EntryBytes]byte
+	err := r.read(b[:], n)
+	return decodeEntry(b[:]), err
+}
+
+// recover finds the end of q in its files, cuts what is behind it, and sets
+// q's marks. It says whether bytes behind the end show damage.
+func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
+	if len(files) == 0 {
+		return false, nil
+	}
+	r := &unitReader{s: s, q: q}
+	defer r.close()
+	first := files[0].base
+	end := files[len(files)-1].base + s.unitsPerFile
+	var n int64
+	if s.cfg.Trust == 0 {
+		n, err = r.walk(max(first, end-3*s.unitsPerFile), end)
+	} else {
+		n, err = r.lastTrusted(first, end)
+	}
+	if err != nil {
+		return false, err
+	}
+	if s.cfg.Trust == TrustAll {
+		if damaged, err = r.dirtyBehind(n, end); err != nil {
+			return false, err
+		}
+	}
+	r.close()
+	q.min.Store(first)
+	q.max.Store(n)
+	q.next = message.QueueOffset(n)
+	q.firstFile, q.hasFiles = first, true
+	q.written, q.synced = n, n
+	if err := s.cutBehind(q, n, end, damaged); err != nil {
+		return damaged, err
+	}
+	return damaged, q.loadEnds(n)
+}
+
+// cutBehind removes and zeroes what is behind n. The zeros are synced by the
+// next Sweep, before the dispatch mark can pass anything written over them.
+func (s *Set) cutBehind(q *Queue, n, end int64, damaged bool) error {
+	units := s.unitsPerFile
+	keep := (n + units - 1) / units * units // end of the files that stay
+	for base := end - units; base >= keep; base -= units {
+		if err := s.removeFile(fileKey{q, base}); err != nil {
+			return err
+		}
+	}
+	if damaged {
+		s.log.Warn("damaged ConsumeQueue cut, later entries are built again from the log", "path", q.dir(), "offset", n)
+	}
+	if n <= q.firstFile {
+		q.hasFiles = false
+		return nil
+	}
+	if n == keep || s.cfg.Trust == TrustAll && !damaged {
+		return nil
+	}
+	h, err := s.files.acquire(fileKey{q, keep - units}, 0)
+	if err != nil {
+		return err
+	}
+	defer s.files.release(h)
+	if err := resize(h, (n-keep+units)*EntryBytes, s.cfg.FileBytes); err != nil {
+		return err
+	}
+	q.synced = n - 1
+	q.dirty = true
+	s.markDirty(q)
+	return nil
+}
+
+// loadEnds sets what q knows of its first and last record.
+func (q *Queue) loadEnds(n int64) error {
+	if !q.hasFiles {
+		q.min.Store(n)
+		return nil
+	}
+	end, err := q.lastEnd(q.firstFile, n, true)
+	if err != nil {
+		return err
+	}
+	q.maxLog.Store(end)
+	e, pos, err := q.nextRecord(q.firstFile, n)
+	if err != nil {
+		return err
+	}
+	q.min.Store(pos)
+	if pos < n {
+		q.firstLog = int64(e.LogOffset)
+	}
+	return nil
+}
+
+// lastTrusted finds the end of the entries below Trust, which are all there:
+// a binary search in the last file that begins with one.
+func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
+	trusted := func(n int64) (bool, error) {
+		e, err := r.unit(n)
+		return e.valid() && e.LogOffset < r.s.cfg.Trust, err
+	}
+	for base := end - r.s.unitsPerFile; base >= first; base -= r.s.unitsPerFile {
+		ok, err := trusted(base)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			continue
+		}
+		lo, hi := base+1, base+r.s.unitsPerFile // lo-1 is trusted, hi is not or is the next file's
+		for lo < hi {
+			mid := lo + (hi-lo)/2
+			ok, err := trusted(mid)
+			if err != nil {
+				return 0, err
+			}
+			if ok {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		return lo, nil
+	}
+	return first, nil
+}
+
+// walkBytes is how much walk reads at once.
+const walkBytes = 3200 * EntryBytes
+
+// walk finds the first invalid unit in [from, end). A unit whose record begins
+// before the end of the one before is invalid too: it is left over from a part
+// of the queue that was cut.
+func (r *unitReader) walk(from, end int64) (int64, error) {
+	b := make([]byte, walkBytes)
+	var log message.LogOffset
+	for from < end {
+		n := min(int64(len(b)/EntryBytes), end-from, r.s.unitsPerFile-from%r.s.unitsPerFile)
+		if from == 0 || n > 200 && log == 0 {
+			n = min(n, 200) // most queues end early
+		}
+		part := b[:n*EntryBytes]
+		if err := r.read(part, from); err != nil {
+			return 0, err
+		}
+		for i := range n {
+			e := decodeEntry(part[i*EntryBytes:])
+			if !e.valid() || !e.Filler() && e.LogOffset < log {
+				return from + i, nil
+			}
+			if !e.Filler() {
+				log = e.End()
+			}
+		}
+		from += n
+	}
+	return end, nil
+}
+
+// dirtyBehind says whether there is anything but zeros right behind n.
+func (r *unitReader) dirtyBehind(n, end int64) (bool, error) {
+	if n >= end {
+		return false, nil
+	}
+	b := make([]byte, min(200, r.s.unitsPerFile-n%r.s.unitsPerFile)*EntryBytes)
+	if err := r.read(b, n); err != nil {
+		return false, err
+	}
+	for _, c := range b {
+		if c != 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
