@@ -121,8 +121,8 @@ type File interface {
 	// methods. The File stays its owner.
 	Fd() (fd int, ok bool)
 	// StartWriteback asks the system to begin writing dirty bytes of
-	// [off, off+n) and does not wait for them (sync_file_range). Nothing is
-	// durable by it. A no-op off Linux.
+	// [off, off+n), or from off to the end when n is 0, and does not wait for
+	// them (sync_file_range). Nothing is durable by it. A no-op off Linux.
 	StartWriteback(off, n int64) error
 	// Resident tells whether a read of [off, off+n) would not wait for a disk
 	// (cachestat, Linux 6.5). known is false where the system cannot say.
