@@ -1,0 +1,352 @@
+package meta
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// QueueIDMax bounds the queue ids an offset is kept for, so that a wild number
+// can't fill the table. Topics can't have as many queues.
+const QueueIDMax = 1<<16 - 1
+
+// keySeparator stands between topic and group in a key; neither name can hold
+// it.
+const keySeparator = '@'
+
+// keyBytesMax is the longest key: two names of 255 bytes.
+const keyBytesMax = 2*DerivedTopicBytesMax + 1
+
+// Offsets are the consumer groups' places: for each (topic, group, queueId) the
+// next queue offset to consume, as Apache's ConsumerOffsetManager keeps them.
+//
+// Any goroutine may call any method; none blocks on the disk. A commit changes
+// the table at once and is written to the journal by the keeper's goroutine a
+// few milliseconds later; only the last value of each queue is. A commit to a
+// queue that has one already doesn't allocate.
+type Offsets struct {
+	mu    sync.RWMutex
+	byKey map[string]*groupOffsets // "topic@group"
+
+	// dirtyMu guards what the keeper will journal next. It is taken with an
+	// entry's mu held, never the other way round.
+	dirtyMu   sync.Mutex
+	dirty     []*groupOffsets // entries with unwritten queues; at most one place each
+	spare     []*groupOffsets // the list before, emptied: the two take turns
+	forgotten []string        // keys deleted since
+	waiters   []func(error)   // told when all of the above is written
+
+	keeper *keeper
+}
+
+// groupOffsets are the queues of one topic@group.
+type groupOffsets struct {
+	key string
+
+	mu      sync.Mutex
+	queues  []queueOffset // sorted by id
+	inDirty bool          // is in Offsets.dirty
+}
+
+// A queueOffset is the next offset to consume of one queue.
+type queueOffset struct {
+	id        int32
+	unwritten bool // changed since the journal last saw it
+	offset    int64
+}
+
+func newOffsets(k *keeper) *Offsets {
+	return &Offsets{byKey: map[string]*groupOffsets{}, keeper: k}
+}
+
+// Commit sets the next offset of (topic, group, queueId). Going back is
+// allowed. A negative offset, a queueId outside [0, QueueIDMax] or a name too
+// long to be one is ignored; callers check them where they can answer.
+func (o *Offsets) Commit(topic, group []byte, queueID int32, offset int64) {
+	e := o.entry(topic, group)
+	if e == nil || queueID < 0 || queueID > QueueIDMax || offset < 0 {
+		return
+	}
+	if o.set(e, queueID, offset) {
+		o.keeper.kickDirty()
+	}
+}
+
+// CommitWritten is Commit, and calls done once the commit has been written to
+// the journal (not yet synced), or could not be. done runs on the keeper's
+// goroutine and must not block.
+func (o *Offsets) CommitWritten(topic, group []byte, queueID int32, offset int64, done func(error)) {
+	o.Commit(topic, group, queueID, offset)
+	o.afterWrite(done)
+}
+
+// afterWrite calls done when all changes made before the call are written.
+func (o *Offsets) afterWrite(done func(error)) {
+	o.dirtyMu.Lock()
+	o.waiters = append(o.waiters, done)
+	o.dirtyMu.Unlock()
+	if !o.keeper.kickUrgent() {
+		o.dirtyMu.Lock()
+		ws := o.waiters
+		o.waiters = nil
+		o.dirtyMu.Unlock()
+		for _, w := range ws {
+			w(ErrClosed)
+		}
+	}
+}
+
+// entry finds or makes the entry of a key.
+func (o *Offsets) entry(topic, group []byte) *groupOffsets {
+	if e := o.find(topic, group); e != nil {
+		return e
+	}
+	if len(topic)+1+len(group) > keyBytesMax {
+		return nil
+	}
+	key := Key(topic, group)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.byKey[key]
+	if e == nil {
+		e = &groupOffsets{key: key}
+		o.byKey[key] = e
+	}
+	return e
+}
+
+func (o *Offsets) find(topic, group []byte) *groupOffsets {
+	var buf [keyBytesMax]byte
+	if len(topic)+1+len(group) > len(buf) {
+		return nil
+	}
+	key := append(append(append(buf[:0], topic...), keySeparator), group...)
+	o.mu.RLock()
+	e := o.byKey[string(key)]
+	o.mu.RUnlock()
+	return e
+}
+
+// set stores one offset and says whether the keeper must be woken.
+func (o *Offsets) set(e *groupOffsets, queueID int32, offset int64) (wake bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.at(queueID)
+	if q.offset == offset {
+		return false
+	}
+	q.offset, q.unwritten = offset, true
+	if e.inDirty {
+		return false
+	}
+	e.inDirty = true
+	o.dirtyMu.Lock()
+	o.dirty = append(o.dirty, e)
+	wake = len(o.dirty) == 1
+	o.dirtyMu.Unlock()
+	return wake
+}
+
+// at is the place of a queue, made with offset -1 when there is none. The
+// caller holds e.mu.
+func (e *groupOffsets) at(id int32) *queueOffset {
+	// Queues are nearly always 0..n-1, so the id is its own place.
+	if int(id) < len(e.queues) && e.queues[id].id == id {
+		return &e.queues[id]
+	}
+	i, ok := slices.BinarySearchFunc(e.queues, id, func(q queueOffset, id int32) int { return cmp.Compare(q.id, id) })
+	if !ok {
+		e.queues = slices.Insert(e.queues, i, queueOffset{id: id, offset: -1})
+	}
+	return &e.queues[i]
+}
+
+// Get gives the next offset of (topic, group, queueId), false when none is
+// known. It doesn't allocate.
+func (o *Offsets) Get(topic, group []byte, queueID int32) (int64, bool) {
+	e := o.find(topic, group)
+	if e == nil {
+		return 0, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i, ok := slices.BinarySearchFunc(e.queues, queueID, func(q queueOffset, id int32) int { return cmp.Compare(q.id, id) })
+	if !ok || e.queues[i].offset < 0 {
+		return 0, false
+	}
+	return e.queues[i].offset, true
+}
+
+// Queues gives a copy of all offsets of (topic, group).
+func (o *Offsets) Queues(topic, group string) map[int32]int64 {
+	e := o.find([]byte(topic), []byte(group))
+	if e == nil {
+		return nil
+	}
+	return e.copy()
+}
+
+func (e *groupOffsets) copy() map[int32]int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := make(map[int32]int64, len(e.queues))
+	for _, q := range e.queues {
+		if q.offset >= 0 {
+			m[q.id] = q.offset
+		}
+	}
+	return m
+}
+
+// Topics gives the topics the group has offsets of, in order.
+func (o *Offsets) Topics(group string) []string {
+	return o.matching(func(topic, g string) (string, bool) { return topic, g == group })
+}
+
+// Groups gives the groups that have offsets of the topic, in order.
+func (o *Offsets) Groups(topic string) []string {
+	return o.matching(func(t, group string) (string, bool) { return group, t == topic })
+}
+
+func (o *Offsets) matching(pick func(topic, group string) (string, bool)) []string {
+	var out []string
+	o.mu.RLock()
+	for key := range o.byKey {
+		topic, group, _ := strings.Cut(key, string(keySeparator))
+		if name, ok := pick(topic, group); ok {
+			out = append(out, name)
+		}
+	}
+	o.mu.RUnlock()
+	slices.Sort(out)
+	return out
+}
+
+// DeleteTopic forgets all offsets of a topic.
+func (o *Offsets) DeleteTopic(topic string) {
+	o.deleteIf(func(t, _ string) bool { return t == topic })
+}
+
+// DeleteGroup forgets all offsets of a group.
+func (o *Offsets) DeleteGroup(group string) {
+	o.deleteIf(func(_, g string) bool { return g == group })
+}
+
+func (o *Offsets) deleteIf(match func(topic, group string) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dirtyMu.Lock()
+	defer o.dirtyMu.Unlock()
+	n := len(o.forgotten)
+	for key := range o.byKey {
+		if topic, group, _ := strings.Cut(key, string(keySeparator)); match(topic, group) {
+			delete(o.byKey, key)
+			o.forgotten = append(o.forgotten, key)
+		}
+	}
+	if len(o.forgotten) > n {
+		o.keeper.kickDirty()
+	}
+}
+
+// drain moves what is unwritten into dst as journal records. Called by the
+// keeper alone, which tells the waiters after the write.
+func (o *Offsets) drain(dst []byte) (out []byte, waiters []func(error)) {
+	o.dirtyMu.Lock()
+	dirty, forgotten := o.dirty, o.forgotten
+	waiters = o.waiters
+	o.dirty, o.spare, o.forgotten, o.waiters = o.spare[:0], nil, nil, nil
+	o.dirtyMu.Unlock()
+	// Deleted first: an entry made again after its deletion is in dirty and
+	// must win; one deleted while dirty is no longer in the table.
+	for _, key := range forgotten {
+		dst = appendForget(dst, key)
+	}
+	for _, e := range dirty {
+		unwritten := e.takeUnwritten()
+		if o.alive(e) {
+			dst = appendCommit(dst, e.key, unwritten)
+		}
+	}
+	clear(dirty) // deleted entries are not kept from the collector
+	o.dirtyMu.Lock()
+	o.spare = dirty[:0]
+	o.dirtyMu.Unlock()
+	return dst, waiters
+}
+
+func (o *Offsets) alive(e *groupOffsets) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.byKey[e.key] == e
+}
+
+func (e *groupOffsets) takeUnwritten() (dst []queueOffset) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inDirty = false
+	for i := range e.queues {
+		if q := &e.queues[i]; q.unwritten {
+			q.unwritten = false
+			dst = append(dst, *q)
+		}
+	}
+	return dst
+}
+
+// snapshot copies the whole table: what consumerOffset.json holds.
+func (o *Offsets) snapshot() map[string]intMap {
+	o.mu.RLock()
+	entries := make([]*groupOffsets, 0, len(o.byKey))
+	for _, e := range o.byKey {
+		entries = append(entries, e)
+	}
+	o.mu.RUnlock()
+	out := make(map[string]intMap, len(entries))
+	for _, e := range entries {
+		out[e.key] = e.copy()
+	}
+	return out
+}
+
+// Each calls fn with every (topic, group) and a copy of its offsets, in no
+// order.
+func (o *Offsets) Each(fn func(topic, group string, queues map[int32]int64)) {
+	for key, queues := range o.snapshot() {
+		topic, group, _ := strings.Cut(key, string(keySeparator))
+		fn(topic, group, queues)
+	}
+}
+
+// Len is the number of (topic, group) pairs.
+func (o *Offsets) Len() int {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return len(o.byKey)
+}
+
+// load replaces what is known of a key. Used at start only.
+func (o *Offsets) load(key string, queues map[int32]int64) {
+	e := o.loading(key)
+	for id, offset := range queues {
+		if id >= 0 && id <= QueueIDMax {
+			e.at(id).offset = offset
+		}
+	}
+}
+
+func (o *Offsets) loading(key string) *groupOffsets {
+	e := o.byKey[key]
+	if e == nil {
+		e = &groupOffsets{key: key}
+		o.byKey[key] = e
+	}
+	return e
+}
+
+// Key is the table's key, as consumerOffset.json has it.
+func Key(topic, group []byte) string {
+	b := make([]byte, 0, len(topic)+1+len(group))
+	return string(append(append(append(b, topic...), keySeparator), group...))
+}
