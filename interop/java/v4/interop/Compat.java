@@ -1,0 +1,19 @@
+package interop;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+
+/** What the 4.9 and 5.3 client libraries spell differently: this is 4.9's spelling. */
+final class Compat {
+    private Compat() {
+    }
+
+    static void broadcasting(DefaultMQPushConsumer c) {
+        c.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void createTopic(DefaultMQProducer p, String key, String topic, int queues) throws Exception {
+        p.createTopic(key, topic, queues);
+    }
+}

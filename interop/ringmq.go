@@ -1,0 +1,34 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// ringmq starts ringmq's NameServer and broker as separate processes, with the files that Apache's would take.
+type ringmq struct{}
+
+func (ringmq) start(s *Servers, name, conf, text string) (*Process, error) {
+	bin, err := Ringmq()
+	if err != nil {
+		return nil, err
+	}
+	path, err := s.writeFile(conf, text)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(bin, name, "-c", path)
+	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), "HOME="+s.Dir)
+	return StartProcess("ringmq-"+name, s.Dir, cmd)
+}
+
+func (r ringmq) namesrv(s *Servers) (*Process, error) {
+	return r.start(s, "namesrv", "namesrv.conf",
+		fmt.Sprintf("listenPort = %d\nbindAddress = 127.0.0.1\n", s.namesrvPort))
+}
+
+func (r ringmq) broker(s *Servers) (*Process, error) {
+	return r.start(s, "broker", "broker.conf", s.brokerConfig())
+}

@@ -1,0 +1,142 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Names that both targets' configuration files give.
+const (
+	ClusterName = "InteropCluster"
+	BrokerName  = "broker-a"
+)
+
+// DelayLevels makes retries quick: RECONSUME_LATER starts at level 3. Level 18, 15 s, spans a restart.
+const DelayLevels = "1s 2s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 15s"
+
+// launcher starts the two programs of one implementation.
+type launcher interface {
+	namesrv(s *Servers) (*Process, error)
+	broker(s *Servers) (*Process, error)
+}
+
+// Servers is one NameServer and one broker, as processes. Its methods are for one goroutine at a time.
+type Servers struct {
+	Target      string // "apache" or "ringmq"
+	Namesrv     string // host:port
+	Broker      string // host:port, as clients are told
+	Dir         string // everything of theirs lies below
+	FlushDisk   string // ASYNC_FLUSH or SYNC_FLUSH
+	namesrvPort int
+	brokerPort  int
+
+	launch                launcher
+	namesrvProc, brokProc *Process
+}
+
+// NewServers describes servers of a target ("apache", "ringmq") whose files lie in dir; nothing runs yet.
+func NewServers(target, dir string) (*Servers, error) {
+	s := &Servers{Target: target, Dir: dir, FlushDisk: "ASYNC_FLUSH"}
+	switch target {
+	case "apache":
+		s.namesrvPort, s.brokerPort, s.launch = 22876, 22911, apache{}
+	case "ringmq":
+		s.namesrvPort, s.brokerPort, s.launch = 23876, 23911, ringmq{}
+	default:
+		return nil, fmt.Errorf("target %q: want apache or ringmq", target)
+	}
+	s.Namesrv = fmt.Sprintf("127.0.0.1:%d", s.namesrvPort)
+	s.Broker = fmt.Sprintf("127.0.0.1:%d", s.brokerPort)
+	return s, nil
+}
+
+// brokerConfig is the same file for both targets.
+func (s *Servers) brokerConfig() string {
+	store := filepath.Join(s.Dir, "store")
+	return strings.Join([]string{
+		"brokerClusterName = " + ClusterName,
+		"brokerName = " + BrokerName,
+		"brokerId = 0",
+		"brokerRole = ASYNC_MASTER",
+		"flushDiskType = " + s.FlushDisk,
+		fmt.Sprintf("listenPort = %d", s.brokerPort),
+		"namesrvAddr = " + s.Namesrv,
+		"brokerIP1 = 127.0.0.1",
+		"bindAddress = 127.0.0.1",
+		"storePathRootDir = " + store,
+		"storePathCommitLog = " + filepath.Join(store, "commitlog"),
+		"mappedFileSizeCommitLog = 67108864", // small, so that the suite crosses from one segment to the next
+		"messageDelayLevel = " + DelayLevels,
+		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
+		"osPageCacheBusyTimeOutMills = 10000",
+		"",
+	}, "\n")
+}
+
+// writeFile puts a configuration file into the servers' directory and returns its path.
+func (s *Servers) writeFile(name, text string) (string, error) {
+	path := filepath.Join(s.Dir, name)
+	return path, errors.Join(os.MkdirAll(s.Dir, 0o755), os.WriteFile(path, []byte(text), 0o644))
+}
+
+// Start starts NameServer and broker and waits until the broker takes requests and is registered.
+func (s *Servers) Start(ctx context.Context) error {
+	for _, port := range []int{s.namesrvPort, s.brokerPort, s.brokerPort - 2} {
+		if err := portFree(port); err != nil {
+			return fmt.Errorf("%s needs port %d: %w", s.Target, port, err)
+		}
+	}
+	p, err := s.launch.namesrv(s)
+	if err != nil {
+		return err
+	}
+	s.namesrvProc = p
+	err = await(p, 60*time.Second, "answer from the NameServer", func() error { return ping(ctx, s.Namesrv) })
+	if err != nil {
+		return err
+	}
+	return s.StartBroker(ctx)
+}
+
+// StartBroker starts the broker and waits until it takes requests and the NameServer gives its route.
+func (s *Servers) StartBroker(ctx context.Context) error {
+	p, err := s.launch.broker(s)
+	if err != nil {
+		return err
+	}
+	s.brokProc = p
+	err = await(p, 90*time.Second, "answer from the broker", func() error { return ping(ctx, s.Broker) })
+	if err != nil {
+		return err
+	}
+	return await(p, 60*time.Second, "route of the broker at the NameServer", func() error {
+		return hasRoute(ctx, s.Namesrv, "TBW102")
+	})
+}
+
+// StopBroker ends the broker as an operator would.
+func (s *Servers) StopBroker() error { return s.brokProc.Stop(60 * time.Second) }
+
+// KillBroker is kill -9 of the broker.
+func (s *Servers) KillBroker() { s.brokProc.Kill() }
+
+// Stop ends both.
+func (s *Servers) Stop() error {
+	return errors.Join(s.brokProc.Stop(60*time.Second), s.namesrvProc.Stop(30*time.Second))
+}
+
+// Logs is the end of both programs' output, for a test that failed.
+func (s *Servers) Logs() string {
+	var b strings.Builder
+	for _, p := range []*Process{s.namesrvProc, s.brokProc} {
+		if p != nil {
+			fmt.Fprintf(&b, "--- the end of %s\n%s\n", p.Log, p.Tail(4000))
+		}
+	}
+	return b.String()
+}

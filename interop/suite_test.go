@@ -1,0 +1,158 @@
+package interop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// targets is what INTEROP_TARGET asks for: apache, ringmq, or both (the default).
+func targets(t *testing.T) []string {
+	switch v := os.Getenv("INTEROP_TARGET"); v {
+	case "", "both":
+		return []string{"apache", "ringmq"}
+	case "apache", "ringmq":
+		return []string{v}
+	default:
+		t.Fatalf("INTEROP_TARGET=%s: want apache, ringmq or both", v)
+		return nil
+	}
+}
+
+// clientNames is what INTEROP_CLIENTS asks for, comma-separated; all by default.
+func clientNames() []string {
+	if v := os.Getenv("INTEROP_CLIENTS"); v != "" {
+		return strings.Split(v, ",")
+	}
+	return []string{"java-" + Java4, "java-" + Java5, "go"}
+}
+
+func newClient(name string, s *Servers) (Client, error) {
+	switch name {
+	case "go":
+		return NewGoClient(s, "go")
+	case "java-" + Java4:
+		return NewJavaClient(Java4, s, "j4")
+	case "java-" + Java5:
+		return NewJavaClient(Java5, s, "j5")
+	}
+	return nil, fmt.Errorf("client %q: want go, java-%s or java-%s", name, Java4, Java5)
+}
+
+// TestInterop runs every client's steps against every target.
+func TestInterop(t *testing.T) {
+	for _, target := range targets(t) {
+		t.Run(target, func(t *testing.T) { runTarget(t, target) })
+	}
+}
+
+// startServers starts servers for a test, and prints their logs when it fails.
+func startServers(t *testing.T, target string, change func(*Servers)) *Servers {
+	t.Helper()
+	s, err := NewServers(target, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(s)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(s.Logs())
+		}
+	})
+	begin := time.Now()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s is ready after %d ms", target, time.Since(begin).Milliseconds())
+	return s
+}
+
+func runTarget(t *testing.T, target string) {
+	s := startServers(t, target, nil)
+	var clients []Client
+	for _, name := range clientNames() {
+		c, err := newClient(name, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		clients = append(clients, c)
+	}
+	ok := runPhase(t, clients, "steady", true)
+	ok = runPhase(t, clients, "alone", false) && ok
+	for _, round := range []string{"stop", "kill"} {
+		if !runPhase(t, clients, "before "+round, true) {
+			t.Errorf("no round %q without its preparation", round)
+			return
+		}
+		begin := time.Now()
+		if round == "stop" {
+			if err := s.StopBroker(); err != nil {
+				t.Error(err)
+			}
+		} else {
+			s.KillBroker()
+		}
+		if err := s.StartBroker(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("broker is back %d ms after %s", time.Since(begin).Milliseconds(), round)
+		ok = runPhase(t, clients, "after "+round, true) && ok
+	}
+	if !ok {
+		t.Errorf("%s failed", target)
+	}
+}
+
+// runPhase lets the clients run one phase, at once or one by one, and makes a subtest of each step.
+func runPhase(t *testing.T, clients []Client, phase string, together bool) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	results := make([][]Result, len(clients))
+	errs := make([]error, len(clients))
+	var wg sync.WaitGroup
+	for i, c := range clients {
+		wg.Go(func() { results[i], errs[i] = c.Run(ctx, phase) })
+		if !together {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	ok := true
+	for i, c := range clients {
+		pass := t.Run(c.Name()+"/"+strings.ReplaceAll(phase, " ", "-"), func(t *testing.T) {
+			if errs[i] != nil {
+				t.Error(errs[i])
+			}
+			report(t, results[i])
+		})
+		ok = ok && pass
+	}
+	return ok
+}
+
+func report(t *testing.T, results []Result) {
+	if only := os.Getenv("INTEROP_STEPS"); len(results) == 0 && only == "" {
+		t.Error("the phase has no step")
+	}
+	slices.SortStableFunc(results, func(a, b Result) int { return int(b.Millis - a.Millis) })
+	for _, r := range results {
+		t.Run(r.Step, func(t *testing.T) {
+			if !r.OK {
+				t.Errorf("after %d ms: %s", r.Millis, r.Detail)
+				return
+			}
+			t.Logf("%d ms %s", r.Millis, r.Detail)
+		})
+	}
+}
