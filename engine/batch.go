@@ -72,9 +72,10 @@ type Batch struct {
 	// Err says why items are not OK; nil when all are.
 	Err error
 
-	next  *Batch        // in the queue to the appender; written by Put
-	bytes int64         // counted as in flight; written by Put
-	at    time.Duration // since the store's start: when the batch was appended; written by the token holder
+	next  *Batch            // in the queue to the appender; written by Put
+	bytes int64             // counted as in flight; written by Put
+	end   message.LogOffset // behind its last record in the log, 0 when it has none there; written by the token holder
+	at    time.Duration     // since the store's start: when the batch was appended; written by the token holder
 }
 
 // An Item is one record of a batch, or the records of one classic batch

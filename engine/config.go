@@ -38,7 +38,7 @@ type Config struct {
 	TailEntriesMax    int   // ConsumeQueue entries held in memory; default the consumequeue's own
 
 	SyncFlush        bool             // flushDiskType=SYNC_FLUSH
-	Device           commitlog.Device // how bytes reach the disk; default flush.NewSyscall(). The store closes it
+	Device           commitlog.Device // how bytes reach the disk, a flush.Switch where that may change; default flush.NewSyscall(). The store closes it
 	FlushInterval    time.Duration    // flushIntervalCommitLog; ASYNC_FLUSH: the longest a byte stays unsynced; default 500 ms
 	DirtyBytesMax    int64            // ASYNC_FLUSH: unsynced bytes that start a sync at once; default the flusher's own
 	SyncFlushTimeout time.Duration    // syncFlushTimeout; default 5 s

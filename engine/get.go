@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/ringmq/ringmq/consumequeue"
 	"github.com/ringmq/ringmq/internal/filter"
 	"github.com/ringmq/ringmq/internal/segment"
@@ -76,4 +79,239 @@ func (r *GetResult) Release() {
 	r.held = r.held[:0]
 	clear(r.Ranges)
 	r.Ranges = r.Ranges[:0]
+}
+
+// scanEntriesMax is how many entries a Get looks at for a filter, as Apache's
+// maxFilterMessageSize allows.
+const scanEntriesMax = 800
+
+// residentChunk is the piece of the log whose residency is asked at once.
+const residentChunk = 256 << 10
+
+// Get looks up records of one queue. It copies nothing: res.Ranges says where
+// in which files they lie. Without req.Cold it does not wait for a disk, as far
+// as the system can tell what would: it then answers NeedCold. Any goroutine;
+// with a reused res it does not allocate.
+func (s *Store) Get(req *GetRequest, res *GetResult) {
+	res.Release()
+	res.Status, res.Next, res.Min, res.Max = NoQueue, 0, 0, 0
+	res.Count, res.Bytes, res.Far, res.Disk, res.Err = 0, 0, 0, false, nil
+	q := req.Queue
+	if q == nil {
+		return
+	}
+	res.Min, res.Max = q.Min(), q.Max()
+	switch off := req.Offset; {
+	case res.Max == 0:
+		res.Status = Empty
+	case off < res.Min:
+		res.Status, res.Next = TooSmall, res.Min
+	case off == res.Max:
+		res.Status, res.Next = OverflowOne, off
+	case off > res.Max:
+		res.Status, res.Next = OverflowBadly, res.Max
+	default:
+		g := getter{s: s, req: req, res: res, written: message.LogOffset(s.log.Written())}
+		g.run()
+	}
+}
+
+// getter is one Get under way. It lives on the stack.
+type getter struct {
+	s       *Store
+	req     *GetRequest
+	res     *GetResult
+	written message.LogOffset
+
+	seg      *segment.Segment // held by res; the one of the last record
+	chunk    int64            // log offset of the chunk asked last, +1; 0: none
+	resident bool             // what was answered for it
+	removed  bool             // an entry's record is gone
+}
+
+// run goes through the entries from req.Offset on.
+func (g *getter) run() {
+	res, next := g.res, g.req.Offset
+	left := max(scanEntriesMax, g.req.MaxMsgs)
+	for more := true; more && left > 0; {
+		dst := res.entries[:min(getEntries, left)]
+		if g.req.Filter == nil { // no more than can be taken
+			dst = dst[:min(len(dst), max(1, min(g.req.MaxMsgs, g.s.cfg.TransferCountInMemory)-res.Count))]
+		}
+		n, err := g.read(dst, next)
+		if n == 0 {
+			if err != nil && res.Count == 0 {
+				g.failed(err, next)
+				return
+			}
+			break
+		}
+		left -= n
+		for i := range dst[:n] {
+			if more = g.take(&dst[i]); !more {
+				break
+			}
+			next++
+		}
+	}
+	res.Next = next
+	switch {
+	case res.Count > 0:
+		res.Status = Found
+	case res.Status == NeedCold || res.Status == FoundNull:
+	case g.removed:
+		res.Status = Removing
+	default:
+		res.Status = NoMatched
+	}
+}
+
+func (g *getter) read(dst []consumequeue.Entry, from message.QueueOffset) (int, error) {
+	if g.req.Cold {
+		return g.req.Queue.Read(dst, from)
+	}
+	return g.req.Queue.TryRead(dst, from)
+}
+
+// failed answers for entries that cannot be read.
+func (g *getter) failed(err error, next message.QueueOffset) {
+	res := g.res
+	res.Next = next
+	switch {
+	case errors.Is(err, consumequeue.ErrCold):
+		res.Status = NeedCold
+	case errors.Is(err, consumequeue.ErrGone):
+		res.Status, res.Next = NoQueue, 0
+	case errors.Is(err, consumequeue.ErrBelowMin): // deleted since Min was read
+		res.Min = g.req.Queue.Min()
+		res.Status, res.Next = TooSmall, res.Min
+	default:
+		res.Status, res.Err = FoundNull, err
+	}
+}
+
+// take looks at one entry; false ends the Get before it.
+func (g *getter) take(e *consumequeue.Entry) bool {
+	res, f := g.res, g.req.Filter
+	if e.Filler() || f != nil && !f.MatchCode(e.TagsCode) {
+		return true
+	}
+	if res.Count >= max(1, g.req.MaxMsgs) {
+		return false
+	}
+	r, ok := g.find(e)
+	if !ok {
+		g.removed = true
+		return true
+	}
+	disk := g.onDisk(e)
+	if disk && !g.req.Cold {
+		if res.Count == 0 {
+			res.Status = NeedCold
+		}
+		return false
+	}
+	if g.full(int(e.Size), disk) {
+		return false
+	}
+	if f != nil && f.NeedsRecord() {
+		match, err := g.matches(r, e.LogOffset)
+		if err != nil {
+			if res.Count == 0 {
+				res.Status, res.Err = FoundNull, err
+			}
+			return res.Count == 0 && errors.Is(err, message.ErrTorn) // pass over it: it will never be readable
+		}
+		if !match {
+			return true
+		}
+	}
+	g.add(r)
+	res.Far = int64(g.written - e.LogOffset)
+	res.Disk = res.Disk || disk
+	return true
+}
+
+// find gives the record's place; false when it is no longer in the log.
+func (g *getter) find(e *consumequeue.Entry) (vfs.Range, bool) {
+	at := int64(e.LogOffset)
+	if g.seg == nil || at < g.seg.Base || at >= g.seg.End() {
+		seg, r := g.s.log.View(e.LogOffset, int(e.Size))
+		if seg == nil {
+			return vfs.Range{}, false
+		}
+		g.seg = seg
+		g.res.held = append(g.res.held, seg)
+		return r, true
+	}
+	if at+int64(e.Size) > g.seg.End() {
+		return vfs.Range{}, false
+	}
+	return vfs.Range{File: g.seg.File(), Off: at - g.seg.Base, Len: int(e.Size)}, true
+}
+
+// onDisk says whether reading the record would wait for a disk.
+func (g *getter) onDisk(e *consumequeue.Entry) bool {
+	far := int64(g.written - e.LogOffset)
+	if far <= g.s.cfg.HotBytes {
+		return false
+	}
+	in := int64(e.LogOffset) - g.seg.Base
+	from := in / residentChunk * residentChunk
+	if g.chunk == g.seg.Base+from+1 && in+int64(e.Size) <= from+residentChunk {
+		return !g.resident
+	}
+	n := min(max(residentChunk, in+int64(e.Size)-from), g.seg.Size-from)
+	resident, known := g.seg.File().Resident(from, n)
+	if !known {
+		resident = far <= g.s.cfg.MemoryBytes
+	}
+	g.chunk, g.resident = g.seg.Base+from+1, resident
+	return !resident
+}
+
+// full says whether a record of size bytes is too much. The first never is.
+func (g *getter) full(size int, disk bool) bool {
+	res, c := g.res, &g.s.cfg
+	if res.Count == 0 {
+		return false
+	}
+	bytes, count := c.TransferBytesInMemory, c.TransferCountInMemory
+	if disk {
+		bytes, count = c.TransferBytesOnDisk, c.TransferCountOnDisk
+	}
+	if g.req.MaxBytes > 0 {
+		bytes = min(bytes, g.req.MaxBytes)
+	}
+	return res.Count >= count || res.Bytes+size > bytes
+}
+
+// matches asks the filter about the record itself.
+func (g *getter) matches(r vfs.Range, at message.LogOffset) (bool, error) {
+	res := g.res
+	if cap(res.scratch) < r.Len {
+		res.scratch = make([]byte, max(r.Len, 4096))
+	}
+	rec := res.scratch[:r.Len]
+	if n, err := r.File.ReadAt(rec, r.Off); n < len(rec) {
+		return false, fmt.Errorf("read record at %d: got %d bytes, want %d: %w", at, n, len(rec), err)
+	}
+	if _, _, err := message.Check(rec, at, false); err != nil {
+		return false, err
+	}
+	return g.req.Filter.MatchRecord(rec), nil
+}
+
+// add adds a record to the result, to the last range where it follows on it.
+func (g *getter) add(r vfs.Range) {
+	res := g.res
+	res.Count++
+	res.Bytes += r.Len
+	if n := len(res.Ranges); n > 0 {
+		if last := &res.Ranges[n-1]; last.File == r.File && last.Off+int64(last.Len) == r.Off {
+			last.Len += r.Len
+			return
+		}
+	}
+	res.Ranges = append(res.Ranges, r)
 }
