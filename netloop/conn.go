@@ -28,7 +28,7 @@ type Conn struct {
 	mode    mode
 	tunnel  *tunnel // not nil: the bytes go through a Transform
 	isDirty bool    // in loop.dirty
-	isReady bool    // in loop.ready
+	isReady bool    // in loop.ready or loop.later
 	isSlow  bool    // in loop.slow
 	// why frames are held back
 	suspended bool // by the handler
@@ -130,6 +130,14 @@ func (c *Conn) makeReady() {
 		if c.loop.nested == 0 {
 			c.loop.wake()
 		}
+	}
+}
+
+// takeTurns has the rest of c.in decoded in the next round.
+func (c *Conn) takeTurns() {
+	if !c.isReady && !c.held() && !c.failing() {
+		c.isReady = true
+		c.loop.later = append(c.loop.later, c)
 	}
 }
 

@@ -15,8 +15,10 @@ const (
 	// roundTurns: how often a round looks again for work that came up while it
 	// ran, before it lets the loop read sockets again.
 	roundTurns = 4
-	// readyBytes: how many held back bytes of a connection one round decodes.
-	readyBytes = 64 << 10
+	// turnInBytes and turnOutBytes: so much of one connection is decoded and
+	// answered before the others of its loop have their turn.
+	turnInBytes  = 64 << 10
+	turnOutBytes = 1 << 20
 	// deferConns: up to so many connections each read event ends its own
 	// round. Above, read events of one epoll round may end together.
 	deferConns = 4
@@ -47,6 +49,7 @@ type Loop struct {
 	all     []*Conn // open connections; a Conn knows its place
 	dirty   []*Conn // with gathered answers
 	ready   []*Conn // with held back frames that may be decoded now
+	later   []*Conn // the same, in the next round: they have had their turn
 	closing []*Conn // with a cause, still open
 	gone    []*Conn // closed, the handler not yet told
 	slow    []*Conn // with bytes in gnet's outbound buffer
@@ -55,6 +58,7 @@ type Loop struct {
 	buffers bufferList
 	nested  int  // > 0 while a round or one of our callbacks runs
 	reads   int  // read events of this round
+	written int  // bytes written, to measure turns by
 	probe   int  // counts read events up to deferProbe
 	crowded bool // the last deferred round ended several read events at once
 
@@ -158,6 +162,12 @@ func (l *Loop) round() {
 			break
 		}
 	}
+	if len(l.later) > 0 {
+		l.ready = append(l.ready, l.later...)
+		clear(l.later)
+		l.later = l.later[:0]
+		l.wake()
+	}
 }
 
 // pending tells whether there is something to do for a round.
@@ -183,7 +193,9 @@ func (l *Loop) runTasks() {
 	if cap(run) > 4096 { // one storm must not keep its list for ever
 		l.spare = nil
 	}
-	l.stats.tasks.Add(int64(len(run)))
+	if len(run) > 0 {
+		l.stats.tasks.Add(int64(len(run)))
+	}
 }
 
 func (l *Loop) flushDirty() {
@@ -197,18 +209,15 @@ func (l *Loop) flushDirty() {
 
 // decodeReady serves held back frames of connections that may go on.
 func (l *Loop) decodeReady() {
-	n := len(l.ready)
-	for i := range n {
+	for i := 0; i < len(l.ready); i++ {
 		c := l.ready[i]
+		l.ready[i] = nil
 		c.isReady = false
-		if !c.closed.Load() {
-			l.reads++
-			c.decodeHeld(readyBytes) // may append c to l.ready again
+		if !c.failing() {
+			c.decodeHeld()
 		}
 	}
-	rest := copy(l.ready, l.ready[n:])
-	clear(l.ready[rest:])
-	l.ready = l.ready[:rest]
+	l.ready = l.ready[:0]
 }
 
 func (l *Loop) closeClosing() {

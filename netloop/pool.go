@@ -1,8 +1,11 @@
 package netloop
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -10,13 +13,15 @@ import (
 // pool serves the requests of the pool lane: a fixed number of goroutines on
 // one bounded queue, which the loops fill.
 type pool struct {
-	srv    *Server
-	jobs   chan poolJob  // loops -> workers
-	left   atomic.Int32  // workers running
-	done   chan struct{} // closed by the last of them
-	closed bool          // under srv.mu
-	full   atomic.Int64  // requests refused
-	begun  atomic.Int64  // requests taken by a worker
+	srv   *Server
+	jobs  chan poolJob  // loops -> workers
+	left  atomic.Int32  // workers running
+	busy  atomic.Int32  // workers in a Serve
+	done  chan struct{} // closed by the last of them
+	once  sync.Once     // closes jobs
+	drop  atomic.Bool   // what is queued is not served any more
+	full  atomic.Int64  // requests refused
+	begun atomic.Int64  // requests taken by a worker
 }
 
 type poolJob struct {
@@ -35,8 +40,12 @@ func newPool(s *Server) *pool {
 
 func (p *pool) work() {
 	for j := range p.jobs {
-		p.begun.Add(1)
-		p.srv.cfg.Handler.Serve(j.c, j.req)
+		p.busy.Add(1)
+		if !p.drop.Load() {
+			p.begun.Add(1)
+			p.srv.cfg.Handler.Serve(j.c, j.req)
+		}
+		p.busy.Add(-1)
 	}
 	if p.left.Add(-1) == 0 {
 		close(p.done)
@@ -63,4 +72,22 @@ func (p *pool) submit(c *Conn, req *remoting.Command) {
 }
 
 // close lets the workers end after what is queued. No loop submits any more.
-func (p *pool) close() { close(p.jobs) }
+func (p *pool) close() { p.once.Do(func() { close(p.jobs) }) }
+
+// wait waits for the workers; once ctx ends what is queued is dropped and only
+// the idle ones are waited for.
+func (p *pool) wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+	}
+	p.drop.Store(true)
+	for p.left.Load() > p.busy.Load() {
+		time.Sleep(closePoll)
+	}
+	if n := p.busy.Load(); n > 0 {
+		return fmt.Errorf("netloop: %d requests of the pool still run: %w", n, ctx.Err())
+	}
+	return nil
+}

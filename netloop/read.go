@@ -16,11 +16,17 @@ func (c *Conn) receive(data []byte) {
 		if len(c.in) > 0 {
 			data = c.complete(data)
 		}
+		more := false
 		if len(c.in) == 0 && len(data) > 0 && !c.failing() {
-			data = data[c.decode(data, len(data)):]
+			n := 0
+			n, more = c.decode(data, len(data))
+			data = data[n:]
 		}
 		if c.failing() {
 			return
+		}
+		if more {
+			defer c.takeTurns()
 		}
 	}
 	c.keep(data)
@@ -44,7 +50,7 @@ func (c *Conn) complete(data []byte) (rest []byte) {
 		c.in = append(c.in, data[:n]...)
 		data = data[n:]
 		if ok && len(c.in) == total {
-			if c.decode(c.in, total) == total {
+			if n, _ := c.decode(c.in, total); n == total && !c.failing() {
 				c.dropIn()
 			}
 			return data
@@ -53,16 +59,22 @@ func (c *Conn) complete(data []byte) (rest []byte) {
 	return nil
 }
 
-// decode serves whole frames at the start of b, until it has served at least
-// limit bytes or may not go on, and returns how many bytes it has served.
-func (c *Conn) decode(b []byte, limit int) (n int) {
+// decode serves whole frames at the start of b, up to limit bytes of them, and
+// returns how many bytes it has served. It stops early when frames must be held
+// back, and with more when the connection has had its turn.
+func (c *Conn) decode(b []byte, limit int) (n int, more bool) {
 	l, frames := c.loop, 0
+	begin := l.written
 	for n < limit && !c.held() {
 		total, ok, err := remoting.FrameSize(b[n:], c.srv.cfg.FrameBytesMax)
-		if err == nil && ok && total <= len(b)-n {
-			err = remoting.Decode(b[n:n+total], &l.cmd)
-		} else if err == nil {
+		if err == nil && (!ok || total > len(b)-n) {
 			break
+		}
+		if more = l.written-begin > turnOutBytes; more {
+			break
+		}
+		if err == nil {
+			err = remoting.Decode(b[n:n+total], &l.cmd)
 		}
 		if err != nil {
 			c.badFrame(err)
@@ -77,10 +89,10 @@ func (c *Conn) decode(b []byte, limit int) (n int) {
 		c.pace()
 	}
 	if frames > 0 {
-		l.reads++ // a callback may count twice: then it had frames twice
+		l.reads++
 		l.stats.frames.Add(int64(frames))
 	}
-	return n
+	return n, more
 }
 
 func (c *Conn) serve(cmd *remoting.Command) {
@@ -108,26 +120,25 @@ func (c *Conn) pace() {
 	}
 }
 
-// decodeHeld serves up to limit bytes of frames that were held back.
-func (c *Conn) decodeHeld(limit int) {
-	c.inOff += c.decode(c.in[c.inOff:], limit)
+// decodeHeld serves one turn of the frames that were held back.
+func (c *Conn) decodeHeld() {
+	n, _ := c.decode(c.in[c.inOff:], turnInBytes)
 	if c.failing() {
 		return
 	}
+	c.inOff += n
+	left := len(c.in) - c.inOff
 	total, ok, _ := remoting.FrameSize(c.in[c.inOff:], c.srv.cfg.FrameBytesMax)
+	whole := ok && total <= left
 	switch {
-	case c.inOff == len(c.in):
+	case left == 0:
 		c.dropIn()
-	case c.held() && c.inOff <= len(c.in)/2:
-		// moved down when it pays
-	case ok && total <= len(c.in)-c.inOff && c.inOff <= len(c.in)/2:
-		c.makeReady()
-	default:
-		n := copy(c.in, c.in[c.inOff:])
-		c.in, c.inOff = c.in[:n], 0
-		if ok && total <= n {
-			c.makeReady()
-		}
+	case !whole || c.inOff > left: // a piece alone begins at the start of c.in
+		copy(c.in, c.in[c.inOff:])
+		c.in, c.inOff = c.in[:left], 0
+	}
+	if whole {
+		c.takeTurns()
 	}
 	c.account()
 }

@@ -11,6 +11,25 @@ import (
 
 const haveSendfile = true
 
+// writeNow writes as much as the socket takes; more tells it that more follows
+// at once.
+func writeNow(fd int, b []byte, more bool) (n int, err error) {
+	flags := unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	if more {
+		flags |= unix.MSG_MORE
+	}
+	for {
+		n, err = unix.SendmsgN(fd, b, nil, nil, flags)
+		switch err {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return 0, nil
+		default:
+			return max(n, 0), err
+		}
+	}
+}
+
 // writeMore writes what has been gathered and tells the kernel that more
 // follows at once, so that a header does not travel in a packet of its own.
 // What the socket does not take goes the common way. False: the connection is
@@ -21,20 +40,12 @@ func (c *Conn) writeMore() bool {
 	if len(out) == 0 {
 		return true
 	}
-	var n int
-	var err error
-	for {
-		n, err = unix.SendmsgN(c.fd, out, nil, nil, unix.MSG_MORE|unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			break
-		}
-	}
-	if err != nil && err != unix.EAGAIN {
+	n, err := writeNow(c.fd, out, true)
+	if err != nil {
 		c.fail(fmt.Errorf("%w: sendmsg: %w", ErrPeerClosed, err))
 		return false
 	}
-	n = max(n, 0)
-	c.loop.stats.bytesOut.Add(int64(n))
+	c.wrote(n)
 	if n < len(out) {
 		c.writeRaw(out[n:])
 	}
@@ -59,7 +70,7 @@ func (c *Conn) sendRange(r *vfs.Range, fd int) bool {
 			c.unreadable(*r, io.ErrUnexpectedEOF)
 			return false
 		}
-		c.loop.stats.bytesOut.Add(int64(n))
+		c.wrote(n)
 		c.loop.stats.sentFile.Add(int64(n))
 		r.Off += int64(n)
 		r.Len -= n

@@ -9,3 +9,5 @@ const haveSendfile = false
 
 func (c *Conn) writeMore() bool                { return true }
 func (c *Conn) sendRange(*vfs.Range, int) bool { return true }
+
+func writeNow(int, []byte, bool) (int, error) { return 0, nil }

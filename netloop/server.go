@@ -257,18 +257,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	if err := s.barrier(ctx, func(*Loop) {}); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if !s.pool.closed {
-		s.pool.closed = true
-		s.pool.close()
-	}
-	s.mu.Unlock()
-	select {
-	case <-s.pool.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("netloop: requests of the pool still run: %w", ctx.Err())
-	}
+	s.pool.close()
+	return s.pool.wait(ctx)
 }
 
 // Close drains, lets what has been sent be written and read, for as long as
@@ -288,7 +278,8 @@ func (s *Server) close(ctx context.Context) error {
 	s.keeper.Wait()
 	stopErr := s.engine.Stop() // closes the connections, waits for the loops
 	s.tunnels.Wait()
-	return errors.Join(err, stopErr)
+	s.pool.close()
+	return errors.Join(err, stopErr, s.pool.wait(ctx))
 }
 
 // flushAll waits until everything posted has run and everything sent is with

@@ -11,6 +11,9 @@ const (
 	// gatherBytes: answers gathered beyond it are written before the next
 	// frame is served.
 	gatherBytes = 64 << 10
+	// chunkBytes is the most that gnet is given at once: it keeps what the
+	// socket does not take in pieces whose size is a power of two.
+	chunkBytes = 64 << 10
 	// copyBytes is the piece by which ranges of files are copied.
 	copyBytes = 64 << 10
 )
@@ -83,12 +86,30 @@ func (c *Conn) writeRaw(b []byte) {
 	if c.closed.Load() || !c.mayAdd(len(b)) {
 		return
 	}
-	c.loop.stats.bytesOut.Add(int64(len(b)))
+	c.wrote(len(b))
 	c.lastTick.Store(c.srv.tick.Load())
-	if _, err := c.gc.Write(b); err != nil {
-		return // gnet has closed the connection: OnClose was called
+	if len(b) > chunkBytes && c.outbound == 0 {
+		n, err := writeNow(c.fd, b, false)
+		if err != nil {
+			c.fail(fmt.Errorf("%w: write: %w", ErrPeerClosed, err))
+			return
+		}
+		b = b[n:]
+	}
+	for len(b) > 0 {
+		n := min(len(b), chunkBytes)
+		if _, err := c.gc.Write(b[:n]); err != nil {
+			return // gnet has closed the connection: OnClose was called
+		}
+		b = b[n:]
 	}
 	c.sawOutbound()
+}
+
+// wrote counts bytes that are on their way.
+func (c *Conn) wrote(n int) {
+	c.loop.written += n
+	c.loop.stats.bytesOut.Add(int64(n))
 }
 
 // SendBytes sends head and body as one frame behind what has been gathered,
