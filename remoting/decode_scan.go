@@ -117,16 +117,22 @@ func (s *scanner) fields() bool {
 	if s.skip('}') {
 		return true
 	}
+	fields := s.c.Fields
+	defer func() { s.c.Fields = fields }()
 	for {
-		k, ok := s.key()
-		if !ok || !s.skip('"') {
+		k, ok := s.fieldKey()
+		if !ok {
 			return false
 		}
 		v, ok := s.text()
 		if !ok {
 			return false
 		}
-		s.c.Fields = append(s.c.Fields, Field{Key: k, Value: v})
+		fields = append(fields, Field{Key: k, Value: v})
+		if b := s.b[s.i:]; len(b) >= 2 && b[0] == ',' && b[1] == '"' {
+			s.i++
+			continue
+		}
 		s.space()
 		if s.skip(',') {
 			s.space()
@@ -136,7 +142,26 @@ func (s *scanner) fields() bool {
 	}
 }
 
+// fieldKey reads a key, its colon and the opening quote of a string value.
+func (s *scanner) fieldKey() ([]byte, bool) {
+	if b := s.b[s.i:]; len(b) >= 5 && b[0] == '"' && b[2] == '"' && b[3] == ':' && b[4] == '"' && b[1] > '"' && b[1] < utf8.RuneSelf && b[1] != '\\' {
+		s.i += 5 // a one-letter key, as sends have them
+		return b[1:2:2], true
+	}
+	k, ok := s.key()
+	return k, ok && s.skip('"')
+}
+
+// space skips white space: mostly none, so that the look at one byte is inlined.
 func (s *scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return
+	}
+	s.spaces()
+}
+
+//go:noinline
+func (s *scanner) spaces() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
@@ -219,6 +244,19 @@ func (s *scanner) plain() {
 // text reads the rest of a string, whose opening quote is behind. The result
 // aliases the header, or the scratch if something had to be unescaped.
 func (s *scanner) text() ([]byte, bool) {
+	// Most keys and values end within eight bytes.
+	if i := s.i; len(s.b)-i >= 8 {
+		if m := special(binary.LittleEndian.Uint64(s.b[i:])); m != 0 {
+			if to := i + bits.TrailingZeros64(m)>>3; s.b[to] == '"' {
+				s.i = to + 1
+				return s.b[i:to:to], true
+			}
+		}
+	}
+	return s.longText()
+}
+
+func (s *scanner) longText() ([]byte, bool) {
 	from := s.i
 	ascii := true
 	for {
@@ -262,7 +300,11 @@ func (s *scanner) unescape(from int, ascii bool) ([]byte, bool) {
 			if !ok {
 				return nil, false
 			}
-			out = utf8.AppendRune(out, r)
+			if r < utf8.RuneSelf {
+				out = append(out, byte(r))
+			} else {
+				out = utf8.AppendRune(out, r)
+			}
 		case c < 0x20:
 			return nil, false
 		default:

@@ -78,15 +78,14 @@ func (h *SendHeader) Decode(c *Command) error {
 func (h *SendHeader) decode(c *Command, long bool) (seen sendField, err error) {
 	for i := range c.Fields {
 		f := &c.Fields[i]
-		letter := byte(0)
-		if !long {
-			if len(f.Key) == 1 {
-				letter = f.Key[0]
-			}
-		} else {
+		var letter byte
+		switch {
+		case long:
 			letter = sendLetter(f.Key)
+		case len(f.Key) == 1:
+			letter = f.Key[0]
 		}
-		if letter < 'a' || letter > 'n' {
+		if letter-'a' > 'n'-'a' {
 			continue
 		}
 		if letter <= 'h' {

@@ -24,12 +24,18 @@ func parseInt(v []byte, limit uint64) (int64, bool) {
 		return 0, false
 	}
 	var n uint64
+	for len(v) > 18 && v[0] == '0' { // 19 digits cannot overflow n
+		v = v[1:]
+	}
+	if len(v) > 19 {
+		return 0, false
+	}
 	for _, c := range v {
-		d := uint64(c - '0')
-		if c < '0' || d > 9 || n > limit/10+1 {
+		d := c - '0'
+		if d > 9 {
 			return 0, false
 		}
-		n = n*10 + d
+		n = n*10 + uint64(d)
 	}
 	if neg {
 		return -int64(n), n <= limit+1

@@ -3,7 +3,11 @@ package remoting
 import "encoding/json"
 
 // relaxDepthMax bounds nesting in RelaxJSON; bodies are a few levels deep.
-const relaxDepthMax = 64
+// relaxKeyDepthMax bounds keys inside keys: each level doubles the escapes.
+const (
+	relaxDepthMax    = 64
+	relaxKeyDepthMax = 2
+)
 
 // RelaxJSON turns fastjson's dialect into strict JSON: map keys written without
 // quotes ({0:"a"}) are quoted, map keys that are objects ({{"topic":"t"}:1})
@@ -26,9 +30,10 @@ func RelaxJSON(b []byte) []byte {
 }
 
 type relaxer struct {
-	in  []byte
-	i   int
-	out []byte
+	in   []byte
+	i    int
+	out  []byte
+	keys int // keys we are inside of
 }
 
 func (r *relaxer) space() {
@@ -96,10 +101,14 @@ func (r *relaxer) key(depth int) bool {
 	if r.in[r.i] == '"' {
 		return r.text()
 	}
+	if r.keys++; r.keys > relaxKeyDepthMax {
+		return false
+	}
 	at := len(r.out)
 	if !r.value(depth + 1) {
 		return false
 	}
+	r.keys--
 	key := string(r.out[at:])
 	r.out = AppendJSONString(r.out[:at], key)
 	return true
