@@ -55,7 +55,7 @@ func (s *Set) takeSpare(base int64) (*Segment, error) {
 			return nil, err
 		}
 		if s.opt.Zero {
-			if err := m.zeroTo(s, min(firstZeroBytes, s.size)); err != nil {
+			if err := m.zeroTo(min(firstZeroBytes, s.size)); err != nil {
 				return nil, s.abandon(m, err)
 			}
 		}

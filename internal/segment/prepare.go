@@ -229,7 +229,7 @@ func (s *Set) makeSpare(last *Segment, at int64) (time.Duration, error) {
 		}
 	}
 	if s.opt.Zero && m.zeroed < s.size {
-		if err := m.zeroTo(s, min(m.zeroed+stepBytes, s.size)); err != nil {
+		if err := m.zeroTo(min(m.zeroed+stepBytes, s.size)); err != nil {
 			return 0, s.abandon(m, err)
 		}
 		// The share of the new segment that is done is to stay ahead of the
@@ -249,7 +249,7 @@ func (s *Set) makeSpare(last *Segment, at int64) (time.Duration, error) {
 
 // zeroTo writes zeros up to end (from the start of the file) and syncs now and
 // then, so that the last sync is short.
-func (m *making) zeroTo(_ *Set, end int64) error {
+func (m *making) zeroTo(end int64) error {
 	if err := zeroChunk(m.file, m.zeroed, end); err != nil {
 		return err
 	}
@@ -264,8 +264,14 @@ func (m *making) zeroTo(_ *Set, end int64) error {
 // zeros is what is written; never changed.
 var zeros [stepBytes]byte
 
-// zeroChunk writes zeros to [from, end) of a file; at most stepBytes.
+// zeroChunk writes zeros to [from, end) of a file.
 func zeroChunk(f vfs.File, from, end int64) error {
-	_, err := f.WriteAt(zeros[:end-from], from)
-	return err
+	for from < end {
+		n := min(end-from, stepBytes)
+		if _, err := f.WriteAt(zeros[:n], from); err != nil {
+			return err
+		}
+		from += n
+	}
+	return nil
 }
