@@ -115,7 +115,7 @@ func (s *Servers) StartBroker(ctx context.Context) error {
 		return err
 	}
 	return await(p, 60*time.Second, "route of the broker at the NameServer", func() error {
-		return hasRoute(ctx, s.Namesrv, "TBW102")
+		return HasRoute(ctx, s.Namesrv, "TBW102")
 	})
 }
 

@@ -134,6 +134,10 @@ func runPhase(t *testing.T, clients []Client, phase string, together bool) bool 
 			if errs[i] != nil {
 				t.Error(errs[i])
 			}
+			// Only phase "alone" may be empty for a client; when steps were picked, so may others.
+			if len(results[i]) == 0 && phase != "alone" && os.Getenv("INTEROP_STEPS") == "" {
+				t.Error("no step ran")
+			}
 			report(t, results[i])
 		})
 		ok = ok && pass
@@ -142,9 +146,6 @@ func runPhase(t *testing.T, clients []Client, phase string, together bool) bool 
 }
 
 func report(t *testing.T, results []Result) {
-	if only := os.Getenv("INTEROP_STEPS"); len(results) == 0 && only == "" {
-		t.Error("the phase has no step")
-	}
 	slices.SortStableFunc(results, func(a, b Result) int { return int(b.Millis - a.Millis) })
 	for _, r := range results {
 		t.Run(r.Step, func(t *testing.T) {

@@ -167,8 +167,8 @@ func ping(ctx context.Context, addr string) error {
 	return err
 }
 
-// hasRoute succeeds when the NameServer knows a broker for the topic.
-func hasRoute(ctx context.Context, namesrv, topic string) error {
+// HasRoute succeeds when the NameServer knows a broker for the topic.
+func HasRoute(ctx context.Context, namesrv, topic string) error {
 	f, err := Ask(ctx, namesrv, 105, map[string]string{"topic": topic}, nil)
 	if err == nil && f.Code != 0 {
 		err = fmt.Errorf("route of %s: code %d %s", topic, f.Code, f.Remark)
