@@ -164,25 +164,24 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 	return lo - 1, nil
 }
 
-// A QueryResult is what QueryByKey gives.
-type QueryResult struct {
-	Records    [][]byte // copies, newest first
-	LastMillis int64    // store time of the newest record the index knows
-	LastOffset message.LogOffset
-}
-
-// QueryByKey gives at most most records of topic that carry key as UNIQ_KEY or
-// as one of KEYS and were stored in [begin, end], milliseconds. Hashes that
-// collide do not come through. May wait for the disk.
-func (s *Store) QueryByKey(topic, key string, most int, begin, end int64) (QueryResult, error) {
+// QueryByKey gives copies of at most most records of topic that carry key as
+// UNIQ_KEY or as one of KEYS and were stored in [begin, end], milliseconds, the
+// newest first; and store time and log offset of the newest record dispatched.
+// Keys whose hashes collide do not come through. May wait for the disk.
+func (s *Store) QueryByKey(topic, key string, most int, begin, end int64) (recs [][]byte, lastMillis int64, lastOffset message.LogOffset, err error) {
 	s.dispatchMu.Lock()
-	r := QueryResult{LastMillis: s.last.storeMillis, LastOffset: max(s.last.recAt, 0)}
+	lastMillis, lastOffset = s.last.storeMillis, max(s.last.recAt, 0)
 	s.dispatchMu.Unlock()
 	if s.index == nil || most <= 0 || key == "" {
-		return r, nil
+		return nil, lastMillis, lastOffset, nil
 	}
 	offs, err := s.index.Query(topic, key, most, begin, end)
+	seen := message.LogOffset(-1)
 	for _, off := range offs {
+		if off == seen { // UNIQ_KEY and a KEY are equal
+			continue
+		}
+		seen = off
 		rec, rerr := s.recordAt(off, s.visible())
 		if rerr != nil {
 			if !errors.Is(rerr, ErrNoRecord) {
@@ -193,9 +192,9 @@ func (s *Store) QueryByKey(topic, key string, most int, begin, end int64) (Query
 		if t := message.StoreMillisOf(rec); t < begin || t > end || string(message.TopicOf(rec)) != topic || !hasKey(rec, key) {
 			continue
 		}
-		r.Records = append(r.Records, rec)
+		recs = append(recs, rec)
 	}
-	return r, err
+	return recs, lastMillis, lastOffset, err
 }
 
 // hasKey says whether key is the record's UNIQ_KEY or one of its KEYS.

@@ -86,7 +86,9 @@ func (r *recovery) run() error {
 	if err := s.log.Start(r.end); err != nil {
 		return err
 	}
-	r.finish()
+	if err := r.finish(); err != nil {
+		return err
+	}
 	if !r.clean || r.count > 0 || !r.marked && r.end > 0 {
 		s.logger.Info("store recovered", "dir", s.cfg.Dir, "cleanStop", r.clean, "from", int64(scanned), "end", int64(r.end),
 			"records", r.count, "took", time.Since(r.began).Round(time.Millisecond), "mark", r.markWord())
@@ -120,8 +122,7 @@ func (r *recovery) empty() error {
 	if err := s.log.Start(0); err != nil {
 		return err
 	}
-	r.finish()
-	return nil
+	return r.finish()
 }
 
 // plan chooses where the scan begins and what it trusts.
@@ -354,8 +355,9 @@ func (r *recovery) cut() error {
 	return s.index.TruncateAbove(r.end)
 }
 
-// finish sets the marks to the end of the log.
-func (r *recovery) finish() {
+// finish sets the marks to the end of the log, the durable dispatch mark too:
+// from here on all that is behind it was written by ringmq.
+func (r *recovery) finish() error {
 	s := r.s
 	s.last = r.last
 	s.last.end = r.end
@@ -366,5 +368,9 @@ func (r *recovery) finish() {
 	if r.last.recAt >= 0 {
 		s.marks.cp.ConfirmOffset = int64(r.last.recAt)
 	}
-	s.swept = point{recAt: -1, end: -1} // the first sweep writes a mark
+	if err := s.sweepRooms(); err != nil {
+		return err
+	}
+	s.swept = s.last
+	return s.writeMark(s.swept)
 }

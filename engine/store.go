@@ -133,10 +133,9 @@ func (s *Store) Queue(topic string, id int32) *consumequeue.Queue {
 	return s.queues.Queue(topic, id, true)
 }
 
-// FindQueue finds the queue of a topic as it stands in a frame; nil when there
-// is none. It does not allocate.
-func (s *Store) FindQueue(topic []byte, id int32) *consumequeue.Queue {
-	return s.queues.Find(topic, id)
+// FindQueue finds the queue; nil when there is none. It does not allocate.
+func (s *Store) FindQueue(topic string, id int32) *consumequeue.Queue {
+	return s.queues.Queue(topic, id, false)
 }
 
 // Queues gives the ConsumeQueues, for listing them.

@@ -146,17 +146,24 @@ func (s *Store) sweep() error {
 	if to.end == s.swept.end && to.queues == s.swept.queues {
 		return nil
 	}
-	if err := s.queues.Sweep(); err != nil {
+	if err := s.sweepRooms(); err != nil {
 		return err
-	}
-	if s.index != nil {
-		if err := s.index.Sweep(); err != nil {
-			return err
-		}
 	}
 	s.sweeps.Add(1)
 	s.swept, s.due = to, true
 	return s.moveMark()
+}
+
+func (s *Store) sweepRooms() error {
+	if err := s.queues.Sweep(); err != nil {
+		return fmt.Errorf("sweep of ConsumeQueues: %w", err)
+	}
+	if s.index != nil {
+		if err := s.index.Sweep(); err != nil {
+			return fmt.Errorf("sweep of the index: %w", err)
+		}
+	}
+	return nil
 }
 
 // moveMark writes the mark for what was swept, if the log is durable that far;
