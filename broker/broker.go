@@ -12,15 +12,24 @@
 package broker
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/consumequeue"
 	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
 )
 
 // A Broker is one brokerName's member: its store, its tables and its
@@ -34,9 +43,16 @@ type Broker struct {
 	addr netip.AddrPort // brokerIP1:listenPort: storeHost of every record, the address routes give to clients
 	ids  *message.IDs   // UNIQ_KEY of messages that come without one
 
-	store  *engine.Store
-	server *netloop.Server
+	stamp      []byte           // properties the broker adds to every sent message
+	sendFields []remoting.Field // fields of every refused send, as of every answered one
 
+	store   *engine.Store
+	device  *device // how its log reaches the disk (device.go)
+	server  *netloop.Server
+	closed  atomic.Pointer[error] // why the log takes no more writes
+	stopped sync.Once
+
+	tables  *meta.Tables
 	topics  *meta.Topics
 	groups  *meta.Groups
 	offsets *meta.Offsets
@@ -47,4 +63,210 @@ type Broker struct {
 	schedule  *scheduler   // delay levels (schedule.go)
 	registrar *registrar   // registration with every NameServer (register.go)
 	holds     *holdTable   // pulls that wait for a message (hold.go)
+}
+
+// holdsMax bounds the pulls held at once.
+const holdsMax = 100_000
+
+// New opens the store of cfg, recovers it and loads the tables; it blocks on
+// the disk. Nothing listens yet. The error names what refused: engine.ErrLocked
+// where another broker has the directory.
+func New(cfg Config, log *slog.Logger) (*Broker, error) {
+	b := &Broker{cfg: &cfg, log: log, now: time.Now, fs: vfs.OS()}
+	ip, err := resolve(cfg.BrokerIP1)
+	if err != nil {
+		return nil, fmt.Errorf("brokerIP1 %q: %w", cfg.BrokerIP1, err)
+	}
+	b.addr = netip.AddrPortFrom(ip, uint16(cfg.ListenPort))
+	b.ids = message.NewIDs(ip)
+	b.stamp = propsStamp(cfg.RegionId, cfg.TraceOn, cfg.BrokerClusterName)
+	b.sendFields = []remoting.Field{
+		{Key: []byte(message.PropMsgRegion), Value: []byte(cfg.RegionId)},
+		{Key: []byte(message.PropTraceOn), Value: fmt.Append(nil, cfg.TraceOn)},
+	}
+	if err := b.open(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// open opens store and tables and makes what stands above them.
+func (b *Broker) open() (err error) {
+	if b.device, err = newDevice(b.cfg, b.fs, b.log.With("room", "flush")); err != nil {
+		return err
+	}
+	levels, err := b.cfg.DelayLevels()
+	if err != nil {
+		return err
+	}
+	if b.store, err = engine.Open(b.storeConfig()); err != nil {
+		return err
+	}
+	b.tables, err = meta.Open(meta.Config{
+		FS:           b.fs,
+		Dir:          filepath.Join(b.cfg.StorePathRootDir, "config"),
+		Logger:       b.log.With("room", "meta"),
+		ManualGroups: !b.cfg.AutoCreateSubscriptionGroup,
+		System: meta.SystemConfig{
+			BrokerClusterName:     b.cfg.BrokerClusterName,
+			BrokerName:            b.cfg.BrokerName,
+			AutoCreateTopicEnable: b.cfg.AutoCreateTopicEnable,
+			DefaultTopicQueueNums: int32(b.cfg.DefaultTopicQueueNums),
+			ClusterTopicEnable:    b.cfg.ClusterTopicEnable,
+			BrokerTopicEnable:     b.cfg.BrokerTopicEnable,
+			TraceTopicEnable:      b.cfg.TraceTopicEnable,
+			MsgTraceTopicName:     b.cfg.MsgTraceTopicName,
+			DelayLevels:           len(levels),
+		},
+	})
+	if err != nil {
+		return errors.Join(err, b.store.Close(context.Background()))
+	}
+	b.topics, b.groups, b.offsets = b.tables.Topics, b.tables.Groups, b.tables.Offsets
+	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
+	b.notices = newNotifier(b.clients.consumerConns)
+	b.locks = newLockTable(b.now)
+	b.clients.changed = func(group string) {
+		if b.noticesWanted(group) {
+			b.notices.notify(group)
+		}
+	}
+	b.clients.left, b.clients.scanned = b.locks.free, b.locks.expire
+	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
+	b.holds = newHoldTable(b, holdsMax)
+	return nil
+}
+
+// storeConfig is the engine's part of the configuration.
+func (b *Broker) storeConfig() engine.Config {
+	c := b.cfg
+	hours, _ := c.DeleteHours() // checked by Validate
+	return engine.Config{
+		FS: b.fs, Dir: c.StorePathRootDir, CommitLogDir: c.StorePathCommitLog,
+		SegmentBytes: c.MappedFileSizeCommitLog, ConsumeQueueBytes: c.MappedFileSizeConsumeQueue,
+		OpenFilesMax: c.ConsumeQueueOpenFilesMax, TailEntriesMax: c.ConsumeQueueTailEntriesMax,
+		SyncFlush: c.Sync(), Device: b.device, FlushInterval: c.FlushIntervalCommitLog, DirtyBytesMax: c.DirtyBytesMax,
+		SyncFlushTimeout: c.SyncFlushTimeout, SweepInterval: c.FlushIntervalConsumeQueue,
+		MaxBytesInFlight: c.BytesInFlightMax,
+		NoIndex:          !c.MessageIndexEnable, IndexSlots: c.MaxHashSlotNum, IndexEntries: c.MaxIndexNum,
+		TransferBytesInMemory: c.MaxTransferBytesOnMessageInMemory, TransferCountInMemory: c.MaxTransferCountOnMessageInMemory,
+		TransferBytesOnDisk: c.MaxTransferBytesOnMessageInDisk, TransferCountOnDisk: c.MaxTransferCountOnMessageInDisk,
+		FileReservedTime: c.FileReservedTime, DeleteWhen: hours, CleanInterval: c.CleanResourceInterval,
+		DeleteBatchMax: c.DeleteFileBatchMax, DeletePause: c.DeleteCommitLogFilesInterval,
+		DiskMaxUsed: float64(c.DiskMaxUsedSpaceRatio) / 100, DiskForceClean: float64(c.DiskSpaceCleanForciblyRatio) / 100,
+		DiskFull: float64(c.DiskSpaceWarningLevelRatio) / 100, KeepFilesForced: !c.CleanFileForciblyEnable,
+		TagsCode: b.entryTagsCode, Events: storeEvents{b}, Logger: b.log.With("room", "store"),
+	}
+}
+
+// storeEvents is the engine's way up.
+type storeEvents struct{ b *Broker }
+
+// Arrived wakes what waits for messages of q.
+func (e storeEvents) Arrived(q *consumequeue.Queue) { arrived(q) }
+
+// Closed takes the write permission off the routes: producers go elsewhere.
+func (e storeEvents) Closed(err error) {
+	e.b.closed.Store(&err)
+	e.b.log.Error("the log is closed for writes; reads go on", "error", err,
+		"remedy", "free or replace the disk, then restart: what was acknowledged is safe")
+	e.b.registrar.changed()
+}
+
+// Start listens and registers with the NameServers. It returns when the broker
+// serves; the registration goes on behind. The error names the address that
+// could not be listened on.
+func (b *Broker) Start(context.Context) error {
+	c := b.cfg
+	var addrs []string
+	for _, port := range []int{c.ListenPort, c.ListenPort - 2} {
+		addrs = append(addrs, net.JoinHostPort(c.BindAddress, fmt.Sprint(port)))
+	}
+	b.clients.start()
+	b.notices.start()
+	b.holds.start()
+	server, err := netloop.Listen(netloop.Config{
+		Addrs: addrs, Loops: c.EventLoops, FrameBytesMax: c.FrameBytesMax,
+		ConnInboundBytesMax: int64(c.ConnInboundBytesMax), ConnOutboundBytesMax: int64(c.ConnOutboundBytesMax),
+		TotalBytesMax: c.ConnTotalBytesMax, IdleTimeout: time.Duration(c.ServerChannelMaxIdleTimeSeconds) * time.Second,
+		PoolWorkers: c.PoolWorkers, PoolQueueMax: c.PoolQueueMax,
+		ServiceName: "ringmq broker", PortHint: "RocketMQ clients connect here; NameServers listen on 9876",
+		Keys: netloop.Keys{FrameBytesMax: "frameBytesMax", ConnInboundBytesMax: "connInboundBytesMax",
+			ConnOutboundBytesMax: "connOutboundBytesMax", TotalBytesMax: "connTotalBytesMax", PoolQueueMax: "poolQueueMax"},
+		Handler: b, Logger: b.log.With("room", "netloop"),
+	})
+	if err != nil {
+		return fmt.Errorf("listenPort %d: %w", c.ListenPort, err)
+	}
+	b.server = server
+	b.schedule.start()
+	b.registrar.start()
+	b.device.start(b.fs, c)
+	return nil
+}
+
+// Addrs are the addresses the broker listens on.
+func (b *Broker) Addrs() []net.Addr {
+	return []net.Addr{b.server.Addr(0), b.server.Addr(1)}
+}
+
+// Close stops in the order that leaves no request unanswered that could be
+// answered: the routes are taken back, held pulls answered, the listeners
+// drained, then tables and store are saved and closed. ctx bounds the waiting
+// for peers, not the saving.
+func (b *Broker) Close(ctx context.Context) (err error) {
+	b.stopped.Do(func() {
+		b.registrar.close()
+		b.schedule.close()
+		if b.server != nil {
+			b.holds.endAll()
+			err = b.server.Drain(ctx)
+		}
+		b.device.stop()
+		// Closing the store finishes the puts under way; their answers leave
+		// with the server's last writes.
+		err = errors.Join(err, b.store.Close(ctx))
+		if b.server != nil {
+			err = errors.Join(err, b.server.Close(ctx))
+			b.holds.close()
+			b.notices.close()
+			b.clients.close()
+		}
+		err = errors.Join(err, b.tables.Close())
+	})
+	return err
+}
+
+// Response is netloop's call for an answer to a request of ours. The only
+// requests sent to clients so far are one-way.
+func (b *Broker) Response(c *netloop.Conn, resp *remoting.Command) {
+	b.log.Debug("answer without a request", "remote", c.Remote(), "opaque", resp.Opaque, "code", resp.Code)
+}
+
+// Describe says in a few lines what this broker is, for start-up.
+func (b *Broker) Describe() []string {
+	durable := "ASYNC_FLUSH: a send is answered from memory, on the disk within " + b.cfg.FlushIntervalCommitLog.String()
+	if b.cfg.Sync() {
+		durable = "SYNC_FLUSH: a send is answered when it is on the disk"
+	}
+	return []string{
+		fmt.Sprintf("broker %s (%s) on port %d and %d, told to clients as %s (%s)", b.cfg.BrokerName, b.cfg.BrokerClusterName,
+			b.cfg.ListenPort, b.cfg.ListenPort-2, b.addr, b.cfg.BrokerIP1Reason),
+		"store " + b.cfg.StorePathRootDir,
+		durable,
+		"flush engine " + b.device.describe(),
+	}
+}
+
+func resolve(host string) (netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap(), nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return ips[0].Unmap(), nil
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/ringmq/ringmq/netloop"
@@ -36,16 +35,4 @@ type handlerFunc func(b *Broker, r *request) (*response, error)
 // branches on and a remark that says what, got and want.
 func refuse(code remoting.ResponseCode, format string, args ...any) error {
 	return &remoting.Error{Code: code, Remark: fmt.Sprintf(format, args...)}
-}
-
-// errorReply maps an error to the code and remark that leave on the wire. It
-// is the only place where an error becomes a code.
-func errorReply(err error) (remoting.ResponseCode, string) {
-	if e, ok := errors.AsType[*remoting.Error](err); ok {
-		return e.Code, e.Remark
-	}
-	if e, ok := errors.AsType[*remoting.FieldError](err); ok {
-		return remoting.SystemError, e.Error()
-	}
-	return remoting.SystemError, err.Error()
 }

@@ -24,9 +24,11 @@ type pool struct {
 	begun atomic.Int64  // requests taken by a worker
 }
 
+// A poolJob is a request, or a function given to Server.Go.
 type poolJob struct {
 	c   *Conn
 	req *remoting.Command
+	run func()
 }
 
 func newPool(s *Server) *pool {
@@ -43,7 +45,11 @@ func (p *pool) work() {
 		p.busy.Add(1)
 		if !p.drop.Load() {
 			p.begun.Add(1)
+			if j.run != nil {
+			j.run()
+		} else {
 			p.srv.cfg.Handler.Serve(j.c, j.req)
+		}
 		}
 		p.busy.Add(-1)
 	}
@@ -57,7 +63,7 @@ func (p *pool) work() {
 func (p *pool) submit(c *Conn, req *remoting.Command) {
 	if len(p.jobs) < cap(p.jobs) {
 		select {
-		case p.jobs <- poolJob{c, req.Clone()}:
+		case p.jobs <- poolJob{c: c, req: req.Clone()}:
 			return
 		default: // another loop was faster
 		}
@@ -69,6 +75,23 @@ func (p *pool) submit(c *Conn, req *remoting.Command) {
 	remark := fmt.Sprintf("system busy: the queue of requests to the pool is full: got %d, limit %d (%s)",
 		len(p.jobs), cap(p.jobs), p.srv.cfg.Keys.PoolQueueMax)
 	c.SetOut(remoting.AppendReply(c.Out(), req.ReplyTo(), remoting.SystemBusy, remark, nil, nil))
+}
+
+// Go has run called on a pool goroutine: what a request on a loop needs done
+// that may wait for a disk. Only on a loop, while a frame is being served or a
+// task run that a frame or an earlier Go led to; it does not block. False says
+// that the queue is full, or that the server is closing: run is not called.
+func (s *Server) Go(run func()) bool {
+	if s.draining.Load() {
+		return false
+	}
+	select {
+	case s.pool.jobs <- poolJob{run: run}:
+		return true
+	default:
+		s.pool.full.Add(1)
+		return false
+	}
 }
 
 // close lets the workers end after what is queued. No loop submits any more.

@@ -1,0 +1,155 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/ringmq/ringmq/engine"
+	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/message"
+	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+const (
+	// batchBytes is from which size on a loop hands its batch to the engine
+	// before its read event is over.
+	batchBytes = 1 << 20
+	// batchKeepBytes is the largest buffer a loop keeps for its next batch.
+	batchKeepBytes = 256 << 10
+	// batchesKept is how many empty batches a loop keeps.
+	batchesKept = 64
+	// directConns is the number of connections up to which a loop may append
+	// by itself: with more of them, batches from one loop are worth the
+	// hand-over to the appender.
+	directConns = 2
+)
+
+// loopState is what the broker keeps for one loop; only that loop touches it.
+// Its buffers are used again by each request.
+type loopState struct {
+	loop  *netloop.Loop
+	holds *loopHolds
+
+	batch    *sendBatch   // what this read event has sent so far; nil when nothing
+	free     []*sendBatch // empty ones
+	clockMs  int64        // wall clock of this read event; 0 until asked for
+	prepared bool         // a request is being served again after prepare
+
+	send   remoting.SendHeader
+	record message.Message
+	got    engine.GetResult
+
+	filters map[string]filter.Filter // compiled tag expressions, by text
+	// Scratch buffers, by what they hold.
+	props, scratch, topic, ids, head []byte
+}
+
+// Open is netloop's call for a new connection.
+func (b *Broker) Open(c *netloop.Conn) {
+	l := c.Loop()
+	if l.User == nil {
+		l.User = &loopState{loop: l, holds: b.holds.forLoop(l)}
+	}
+	b.clients.open(c)
+}
+
+// Closed is netloop's call for a connection that is gone.
+func (b *Broker) Closed(c *netloop.Conn, cause error) {
+	c.Loop().User.(*loopState).holds.closed(c)
+	b.clients.closed(c, cause)
+}
+
+// ReadEnd hands what one read event has sent to the engine, as one batch.
+func (b *Broker) ReadEnd(l *netloop.Loop) {
+	state, _ := l.User.(*loopState)
+	if state == nil {
+		return
+	}
+	state.clockMs = 0
+	if state.batch != nil {
+		b.put(state)
+	}
+}
+
+// put gives the loop's batch to the engine and answers it at once if it comes
+// back finished.
+func (b *Broker) put(state *loopState) {
+	s := state.batch
+	state.batch = nil
+	s.MayDirect = state.loop.Conns() <= directConns
+	s.state.Store(batchPutting)
+	b.store.Put(&s.Batch)
+	if !s.state.CompareAndSwap(batchPutting, batchReturned) {
+		s.RunOnLoop(state.loop)
+	}
+}
+
+// batchFor returns the batch to add a send to. A message that does not wait
+// for the disk goes in a batch of its own, behind what was sent before it.
+func (state *loopState) batchFor(b *Broker, wait bool) *sendBatch {
+	if s := state.batch; s != nil {
+		if s.Wait == wait && len(s.Buf) < batchBytes {
+			return s
+		}
+		b.put(state)
+	}
+	var s *sendBatch
+	if n := len(state.free); n > 0 {
+		s, state.free[n-1] = state.free[n-1], nil
+		state.free = state.free[:n-1]
+	} else {
+		s = &sendBatch{b: b, loop: state.loop}
+	}
+	s.Wait, s.Done = wait, s
+	state.batch = s
+	return s
+}
+
+func (s *sendBatch) add(item engine.Item, send pendingSend) {
+	s.Items = append(s.Items, item)
+	s.sends = append(s.sends, send)
+}
+
+// recycle keeps a finished batch for the next read event.
+func (state *loopState) recycle(s *sendBatch) {
+	clear(s.sends) // no connection is kept alive by a pooled batch
+	s.sends = s.sends[:0]
+	s.Reset()
+	if len(state.free) < batchesKept && cap(s.Buf) <= batchKeepBytes {
+		state.free = append(state.free, s)
+	}
+}
+
+// nowMs is the wall clock in milliseconds, read once a read event.
+func (state *loopState) nowMs() int64 {
+	if state.clockMs == 0 {
+		state.clockMs = time.Now().UnixMilli()
+	}
+	return state.clockMs
+}
+
+// filtersKept bounds the compiled expressions a loop keeps.
+const filtersKept = 1024
+
+// compile returns the filter of an expression that a pull carries; pull
+// consumers send the same few with every request, so they are kept. nil passes
+// everything.
+func (state *loopState) compile(kind, expr []byte) (filter.Filter, error) {
+	if len(expr) == 0 || string(expr) == filter.SubAll {
+		if len(kind) == 0 || string(kind) == filter.TypeTag {
+			return nil, nil
+		}
+	}
+	if f, ok := state.filters[string(expr)]; ok && (len(kind) == 0 || string(kind) == filter.TypeTag) {
+		return f, nil
+	}
+	f, err := filter.Parse(string(kind), string(expr))
+	if err != nil {
+		return nil, refuse(remoting.SubscriptionParseFailed, "parse the consumer's subscription failed: %v", err)
+	}
+	if state.filters == nil || len(state.filters) >= filtersKept {
+		state.filters = make(map[string]filter.Filter)
+	}
+	state.filters[string(expr)] = f
+	return f, nil
+}

@@ -1,0 +1,246 @@
+package broker
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/consumequeue"
+	"github.com/ringmq/ringmq/engine"
+	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/message"
+	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+// sendfileRunBytes is the mean length of a contiguous run from which on a pull
+// is answered by sendfile; shorter runs are gathered into one write.
+const sendfileRunBytes = 16 << 10
+
+// A pull is one PULL_MESSAGE while it is served: resolved, checked, and with
+// what an answer needs. It holds no bytes of the request's frame.
+type pull struct {
+	conn   *netloop.Conn
+	to     remoting.ReplyTo
+	topic  *meta.Topic
+	group  *meta.Group
+	queue  *consumequeue.Queue
+	filter filter.Filter // nil: everything
+
+	offset   message.QueueOffset // where to look next; a held pull moves on over what its filter drops
+	asked    message.QueueOffset // where the client asked to begin
+	maxMsgs  int
+	maxBytes int
+}
+
+// servePull answers PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), on the loop
+// of c. What has to wait for a disk goes to the pool.
+// (As PullMessageProcessor#processRequest, 5.3.)
+func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
+	var h remoting.PullHeader
+	if err := h.Decode(cmd); err != nil {
+		b.answerError(c, cmd, err)
+		return
+	}
+	p := pull{conn: c, to: cmd.ReplyTo()}
+	if err := b.resolvePull(&p, &h, cmd); err == errNoGroup {
+		group := string(h.ConsumerGroup)
+		b.prepare(c, cmd, func() error { _, err := b.groups.GetOrCreate(group); return err })
+		return
+	} else if err != nil {
+		b.answerError(c, cmd, err)
+		return
+	}
+	if h.SysFlag&remoting.PullCommitOffset != 0 {
+		b.offsets.Commit(h.Topic, h.ConsumerGroup, h.QueueID, h.CommitOffset)
+	}
+	state := c.Loop().User.(*loopState)
+	if b.answerPull(&p, state, false) {
+		return
+	}
+	wait := h.SuspendMillis
+	if !b.cfg.LongPollingEnable {
+		wait = b.cfg.ShortPollingTimeMills
+	}
+	mayHold := h.SysFlag&remoting.PullSuspend != 0 && wait > 0 && !p.to.Oneway
+	if !mayHold || !state.holds.hold(&heldPull{pull: p}, b.now().UnixMilli()+wait) {
+		b.answerPull(&p, state, true)
+	}
+}
+
+// errNoGroup says that the group must be created first, which writes its table
+// and so isn't done on a loop.
+var errNoGroup = errors.New("the group is not known yet")
+
+// resolvePull checks a pull in Apache's order of errors and finds its topic,
+// group, queue and filter.
+func (b *Broker) resolvePull(p *pull, h *remoting.PullHeader, cmd *remoting.Command) error {
+	if int32(b.cfg.BrokerPermission)&remoting.PermRead == 0 {
+		return refuse(remoting.NoPermission, "the broker[%s] pulling message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
+	}
+	if cmd.Code == int32(remoting.ReqLitePullMessage) && !b.cfg.LitePullMessageEnable {
+		return refuse(remoting.NoPermission, "the broker[%s] for lite pull consumer is forbidden: litePullMessageEnable is false", b.cfg.BrokerIP1)
+	}
+	p.group = b.groups.Get(h.ConsumerGroup)
+	if p.group == nil {
+		return errNoGroup
+	}
+	if !p.group.ConsumeEnable {
+		return refuse(remoting.NoPermission, "subscription group no permission, %s: consumeEnable is false", h.ConsumerGroup)
+	}
+	p.topic = b.topics.Get(h.Topic)
+	if p.topic == nil {
+		return refuse(remoting.TopicNotExist, "topic[%s] not exist, apply first please! %s", h.Topic, faq)
+	}
+	if p.topic.Perm&remoting.PermRead == 0 {
+		return refuse(remoting.NoPermission, "the topic[%s] pulling message is forbidden: its perm is %d", h.Topic, p.topic.Perm)
+	}
+	if h.QueueID < 0 || h.QueueID >= p.topic.ReadQueues {
+		return refuse(remoting.InvalidParameter, "queueId[%d] is illegal, topic:[%s] topicConfig.readQueueNums:[%d] consumer:[%s]",
+			h.QueueID, h.Topic, p.topic.ReadQueues, p.conn.Remote())
+	}
+	if err := b.pullFilter(p, h); err != nil {
+		return err
+	}
+	p.queue = b.store.Queue(p.topic.Name, h.QueueID)
+	p.offset, p.asked = message.QueueOffset(h.QueueOffset), message.QueueOffset(h.QueueOffset)
+	p.maxMsgs, p.maxBytes = int(h.MaxMsgNums), int(h.MaxMsgBytes)
+	return nil
+}
+
+// pullFilter finds the filter of a pull: the expression it carries, or what
+// its client subscribed by heartbeat.
+func (b *Broker) pullFilter(p *pull, h *remoting.PullHeader) error {
+	if h.SysFlag&remoting.PullSubscription != 0 {
+		var err error
+		p.filter, err = p.conn.Loop().User.(*loopState).compile(h.ExpressionType, h.Subscription)
+		return err
+	}
+	sub, err := b.clients.Subscription(p.conn, h.ConsumerGroup, h.Topic)
+	if err != nil {
+		return err
+	}
+	if sub.broadcast && !p.group.ConsumeBroadcastEnable {
+		return refuse(remoting.NoPermission, "the consumer group[%s] can not consume by broadcast way: consumeBroadcastEnable is false", h.ConsumerGroup)
+	}
+	if sub.Version < h.SubVersion {
+		return refuse(remoting.SubscriptionNotLatest, "the consumer's subscription not latest: got subVersion %d, the heartbeat brought %d", h.SubVersion, sub.Version)
+	}
+	p.filter = sub.Filter
+	return nil
+}
+
+// answerPull looks into the queue and answers, on p's loop. It says false when
+// there is nothing yet and the pull may be held; last answers that too.
+func (b *Broker) answerPull(p *pull, state *loopState, last bool) bool {
+	res := &state.got
+	b.store.Get(&engine.GetRequest{Queue: p.queue, Offset: p.offset, MaxMsgs: p.maxMsgs, MaxBytes: p.maxBytes, Filter: p.filter}, res)
+	defer res.Release()
+	switch res.Status {
+	case engine.NeedCold:
+		q := *p
+		if !b.server.Go(func() { b.pullCold(&q) }) {
+			b.replyPull(p, res, remoting.SystemBusy, "the pool that reads from disk is full")
+		}
+		return true
+	case engine.Found:
+		b.replyFound(p, state, res)
+		return true
+	case engine.NoMatched:
+		if !last && p.offset != p.asked { // held, and nothing of what arrived is for it
+			p.offset = res.Next
+			return false
+		}
+	}
+	code := pullCode(res, p.offset)
+	if code == remoting.PullNotFound && p.offset != p.asked {
+		code = remoting.PullRetryImmediately // the client moves on over what its filter drops
+	}
+	if code == remoting.PullNotFound && !last {
+		return false
+	}
+	b.replyPull(p, res, code, res.Status.String())
+	return true
+}
+
+// rerunPull runs a held pull again, on its loop. It says whether it was
+// answered; last answers in any case.
+func (b *Broker) rerunPull(p *heldPull, last bool) bool {
+	return b.answerPull(&p.pull, p.home.loop.User.(*loopState), last)
+}
+
+// pullCode maps the state of a queue to the code that lets every client
+// converge in one step (facts of PullMessageProcessor, 5.3).
+func pullCode(res *engine.GetResult, offset message.QueueOffset) remoting.ResponseCode {
+	switch res.Status {
+	case engine.Found:
+		return remoting.Success
+	case engine.NoMatched, engine.Removing:
+		return remoting.PullRetryImmediately
+	case engine.Empty, engine.NoQueue:
+		if offset == 0 {
+			return remoting.PullNotFound
+		}
+		return remoting.PullOffsetMoved
+	case engine.OverflowOne, engine.FoundNull:
+		return remoting.PullNotFound
+	case engine.OverflowBadly, engine.TooSmall:
+		return remoting.PullOffsetMoved
+	}
+	panic("BUG: a status of Get without a code: " + res.Status.String())
+}
+
+// beginPull begins an answer with the fields that every answer to a pull has.
+func beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) remoting.ReplyWriter {
+	w := remoting.BeginReply(dst, p.to, code, remark)
+	w.Int("nextBeginOffset", int64(res.Next))
+	w.Int("minOffset", int64(res.Min))
+	w.Int("maxOffset", int64(res.Max))
+	w.Int("suggestWhichBrokerId", p.group.BrokerID)
+	w.Int("topicSysFlag", int64(p.topic.SysFlag))
+	w.Int("groupSysFlag", int64(p.group.GroupSysFlag))
+	return w
+}
+
+func (b *Broker) replyPull(p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) {
+	w := beginPull(p.conn.Out(), p, res, code, remark)
+	p.conn.SetOut(w.End(0))
+}
+
+// replyFound sends messages: by sendfile where they lie together, else in one
+// gathered write.
+func (b *Broker) replyFound(p *pull, state *loopState, res *engine.GetResult) {
+	w := beginPull(state.head[:0], p, res, remoting.Success, res.Status.String())
+	state.head = w.End(res.Bytes)
+	if res.Bytes/len(res.Ranges) >= sendfileRunBytes {
+		p.conn.SendFile(state.head, res.Ranges)
+	} else {
+		p.conn.SendCopy(state.head, res.Ranges)
+	}
+}
+
+// pullCold serves a pull that has to wait for the disk, on the pool: the
+// records are read into memory and sent from there, never by a sendfile that
+// would wait on the loop.
+func (b *Broker) pullCold(p *pull) {
+	var res engine.GetResult
+	b.store.Get(&engine.GetRequest{Queue: p.queue, Offset: p.offset, MaxMsgs: p.maxMsgs, MaxBytes: p.maxBytes, Filter: p.filter, Cold: true}, &res)
+	defer res.Release()
+	code := pullCode(&res, p.offset)
+	w := beginPull(make([]byte, 0, 512+res.Bytes), p, &res, code, res.Status.String())
+	if code != remoting.Success {
+		p.conn.Send(w.End(0))
+		return
+	}
+	frame := w.End(res.Bytes)
+	for _, r := range res.Ranges {
+		at := len(frame)
+		frame = slices.Grow(frame, r.Len)[:at+r.Len]
+		if _, err := r.File.ReadAt(frame[at:], r.Off); err != nil {
+			w := beginPull(nil, p, &res, remoting.SystemError, "reading "+r.File.Name()+": "+err.Error())
+			p.conn.Send(w.End(0))
+			return
+		}
+	}
+	p.conn.Send(frame)
+}

@@ -1,0 +1,106 @@
+package broker
+
+import (
+	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+// A hotFunc serves a request code on its connection's loop and answers by
+// itself, without allocation.
+type hotFunc func(b *Broker, c *netloop.Conn, cmd *remoting.Command)
+
+// A route says how one request code is served: by hot on the loop, or by
+// handle on lane.
+type route struct {
+	code   remoting.RequestCode
+	lane   netloop.Lane
+	hot    hotFunc
+	handle handlerFunc
+}
+
+// routes is every request code this broker serves. A code that is not in it is
+// answered 3; what this version knowingly leaves out is in unserved, with the
+// reason. A test checks that each code a client may send has its row in one of
+// the two.
+var routes = []route{
+	{code: remoting.ReqSendMessage, hot: (*Broker).serveSend},
+	{code: remoting.ReqSendMessageV2, hot: (*Broker).serveSend},
+	{code: remoting.ReqSendBatchMessage, hot: (*Broker).serveSend},
+	{code: remoting.ReqPullMessage, hot: (*Broker).servePull},
+	{code: remoting.ReqLitePullMessage, hot: (*Broker).servePull},
+
+	{code: remoting.ReqConsumerSendMsgBack, lane: netloop.OnPool, handle: handleConsumerSendMsgBack},
+
+	{code: remoting.ReqQueryConsumerOffset, lane: netloop.OnLoop, handle: handleQueryConsumerOffset},
+	{code: remoting.ReqUpdateConsumerOffset, lane: netloop.OnLoop, handle: handleUpdateConsumerOffset},
+	{code: remoting.ReqGetMaxOffset, lane: netloop.OnLoop, handle: handleMaxOffset},
+	{code: remoting.ReqGetMinOffset, lane: netloop.OnLoop, handle: handleMinOffset},
+	{code: remoting.ReqSearchOffsetByTimestamp, lane: netloop.OnPool, handle: handleSearchOffset},
+	{code: remoting.ReqGetEarliestMsgStoreTime, lane: netloop.OnPool, handle: handleEarliestStoreTime},
+
+	{code: remoting.ReqHeartBeat, lane: netloop.OnPool, handle: handleHeartbeat},
+	{code: remoting.ReqUnregisterClient, lane: netloop.OnLoop, handle: handleUnregisterClient},
+	{code: remoting.ReqCheckClientConfig, lane: netloop.OnLoop, handle: handleCheckClientConfig},
+	{code: remoting.ReqGetConsumerListByGroup, lane: netloop.OnLoop, handle: handleConsumerListByGroup},
+	{code: remoting.ReqLockBatchMQ, lane: netloop.OnLoop, handle: handleLockBatch},
+	{code: remoting.ReqUnlockBatchMQ, lane: netloop.OnLoop, handle: handleUnlockBatch},
+
+	{code: remoting.ReqQueryMessage, lane: netloop.OnPool, handle: handleQueryMessage},
+	{code: remoting.ReqViewMessageByID, lane: netloop.OnPool, handle: handleViewMessage},
+
+	{code: remoting.ReqUpdateAndCreateTopic, lane: netloop.OnPool, handle: handleCreateTopic},
+	{code: remoting.ReqDeleteTopicInBroker, lane: netloop.OnPool, handle: handleDeleteTopic},
+	{code: remoting.ReqGetAllTopicConfig, lane: netloop.OnPool, handle: handleAllTopicConfig},
+}
+
+// unserved are codes that clients know and this version leaves out: answered 3
+// with the reason, so that nobody takes the refusal for a fault.
+var unserved = map[remoting.RequestCode]string{
+	remoting.ReqEndTransaction:             "transactions are not served by this version",
+	remoting.ReqSendReplyMessage:           "request-reply is not served by this version",
+	remoting.ReqSendReplyMessageV2:         "request-reply is not served by this version",
+	remoting.ReqRecallMessage:              "timers are not served by this version",
+	remoting.ReqPopMessage:                 "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqAckMessage:                 "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqBatchAckMessage:            "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqPeekMessage:                "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqChangeMessageInvisibleTime: "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqNotification:               "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqPollingInfo:                "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqQueryAssignment:            "assignment by the broker is not served by this version: clients assign by themselves",
+	remoting.ReqSetMessageRequestMode:      "pop consumption is not served by this version: use push or pull consumers",
+}
+
+var routeOf = func() map[int32]*route {
+	m := make(map[int32]*route, len(routes))
+	for i := range routes {
+		m[int32(routes[i].code)] = &routes[i]
+	}
+	return m
+}()
+
+// Lane is netloop's question where a request is served.
+func (b *Broker) Lane(code int32) netloop.Lane {
+	if r := routeOf[code]; r != nil {
+		return r.lane
+	}
+	return netloop.OnLoop
+}
+
+// Serve is netloop's call for each request, on the lane its row names.
+func (b *Broker) Serve(c *netloop.Conn, cmd *remoting.Command) {
+	r := routeOf[cmd.Code]
+	switch {
+	case r == nil:
+		reason := unserved[remoting.RequestCode(cmd.Code)]
+		if reason != "" {
+			reason = ": " + reason
+		}
+		b.answer(c, cmd, netloop.OnLoop, &response{code: remoting.RequestCodeNotSupported,
+			remark: " request type " + remoting.RequestCode(cmd.Code).String() + " not supported" + reason})
+	case r.hot != nil:
+		r.hot(b, c, cmd)
+	default:
+		b.serveCold(c, cmd, r)
+	}
+}
