@@ -27,6 +27,76 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
+// BenchmarkHandOver is the shape of a send: ReadEnd hands what was read to an
+// appender goroutine, which works for a few microseconds a batch and posts the
+// answers back. It compares rounds that end after each read event with those
+// that end together.
+func BenchmarkHandOver(b *testing.B) {
+	for _, conns := range []int{1, 16, 64} {
+		for _, deferConns := range []int{1 << 30, deferConns} {
+			b.Run(fmt.Sprintf("conns=%d/deferAbove=%d", conns, deferConns), func(b *testing.B) {
+				benchHandOver(b, conns, deferConns)
+			})
+		}
+	}
+}
+
+type handOver struct {
+	loop    *Loop
+	conns   []*Conn
+	replies []remoting.ReplyTo
+}
+
+func (h *handOver) RunOnLoop(l *Loop) {
+	for i, c := range h.conns {
+		c.SetOut(remoting.AppendReply(c.Out(), h.replies[i], remoting.Success, "", benchFields, nil))
+	}
+	h.conns, h.replies = h.conns[:0], h.replies[:0]
+	l.User.(*handOvers).free = append(l.User.(*handOvers).free, h)
+}
+
+type handOvers struct {
+	now  *handOver
+	free []*handOver
+}
+
+func benchHandOver(b *testing.B, conns, deferConns int) {
+	file, _ := testFile(b, 1<<20)
+	work := make(chan *handOver, 1024)
+	var appender sync.WaitGroup
+	appender.Go(func() {
+		record := make([]byte, 64<<10)
+		for h := range work {
+			_, _ = file.WriteAt(record[:1200*min(len(h.conns), 50)], 0)
+			h.loop.Post(h)
+		}
+	})
+	defer appender.Wait()
+	defer close(work)
+	benchLoad(b, &handler{
+		serve: func(c *Conn, req *remoting.Command) {
+			x, _ := c.Loop().User.(*handOvers)
+			if x == nil {
+				x = new(handOvers)
+				c.Loop().User = x
+			}
+			if x.now == nil {
+				if n := len(x.free); n > 0 {
+					x.now, x.free = x.free[n-1], x.free[:n-1]
+				} else {
+					x.now = &handOver{loop: c.Loop()}
+				}
+			}
+			x.now.conns, x.now.replies = append(x.now.conns, c), append(x.now.replies, req.ReplyTo())
+		},
+		readEnd: func(l *Loop) {
+			x := l.User.(*handOvers)
+			work <- x.now
+			x.now = nil
+		},
+	}, 1, deferConns, conns, 1)
+}
+
 func sendRequest(opaque int32) []byte {
 	r := remoting.NewRequest(310)
 	r.Language, r.Version, r.Opaque = remoting.LanguageJava, 399, opaque
@@ -38,16 +108,26 @@ func sendRequest(opaque int32) []byte {
 	return remoting.Append(nil, r)
 }
 
+var benchFields = []remoting.Field{{Key: []byte("queueId"), Value: []byte("3")}, {Key: []byte("queueOffset"), Value: []byte("123456")}}
+
 func benchEcho(b *testing.B, loops, conns, inFlight int) {
+	benchLoad(b, &handler{serve: func(c *Conn, req *remoting.Command) {
+		c.SetOut(remoting.AppendReply(c.Out(), req.ReplyTo(), remoting.Success, "", benchFields, nil))
+	}}, loops, deferConns, conns, inFlight)
+}
+
+func benchLoad(b *testing.B, h *handler, loops, deferConns, conns, inFlight int) {
 	var rounds atomic.Int64
-	fields := []remoting.Field{{Key: []byte("queueId"), Value: []byte("3")}, {Key: []byte("queueOffset"), Value: []byte("123456")}}
-	s := listen(b, Config{Loops: loops, Handler: &handler{
-		serve: func(c *Conn, req *remoting.Command) {
-			c.SetOut(remoting.AppendReply(c.Out(), req.ReplyTo(), remoting.Success, "", fields, nil))
-		},
-		readEnd: func(*Loop) { rounds.Add(1) },
-	}})
-	replyBytes := len(remoting.AppendReply(nil, remoting.ReplyTo{Opaque: 1}, remoting.Success, "", fields, nil))
+	readEnd := h.readEnd
+	h.readEnd = func(l *Loop) {
+		rounds.Add(1)
+		if readEnd != nil {
+			readEnd(l)
+		}
+	}
+	s := listen(b, Config{Loops: loops, Handler: h})
+	s.deferConns = deferConns
+	replyBytes := len(remoting.AppendReply(nil, remoting.ReplyTo{Opaque: 1}, remoting.Success, "", benchFields, nil))
 	frame := sendRequest(1)
 	var left atomic.Int64
 	left.Store(int64(b.N))

@@ -56,11 +56,13 @@ type Loop struct {
 
 	cmd     remoting.Command // the one that is being served
 	buffers bufferList
-	nested  int  // > 0 while a round or one of our callbacks runs
-	reads   int  // read events of this round
-	written int  // bytes written, to measure turns by
-	probe   int  // counts read events up to deferProbe
-	crowded bool // the last deferred round ended several read events at once
+	nested  int // > 0 while a round or one of our callbacks runs
+	reads   int // read events of this round
+	written int // bytes written, to measure turns by
+	// see readDone
+	probe    int  // counts read events up to deferProbe
+	deferred bool // the round is ended by onWake
+	crowded  bool // the last deferred round ended several read events at once
 
 	sampleIn int       // callbacks until the next timed one
 	sampleAt time.Time // start of the callback that is timed, else zero
@@ -109,8 +111,8 @@ func (l *Loop) execute() {
 }
 
 func (l *Loop) onWake(context.Context) error {
-	if l.reads > 0 {
-		l.crowded = l.reads > 1
+	if l.deferred {
+		l.deferred, l.crowded = false, l.reads > 1
 	}
 	l.enter()
 	l.round()
@@ -127,10 +129,10 @@ func (l *Loop) onWake(context.Context) error {
 // as more than one read event comes together: a lone active client among idle
 // ones pays for one try in deferProbe.
 func (l *Loop) readDone(c *Conn) {
-	if len(l.all) > deferConns {
+	if len(l.all) > l.srv.deferConns {
 		l.probe++
-		if l.crowded || l.probe >= deferProbe {
-			l.probe = 0
+		if l.deferred || l.crowded || l.probe >= deferProbe {
+			l.probe, l.deferred = 0, true
 			c.flush() // what it has now is not worth waiting for others
 			l.wake()
 			return

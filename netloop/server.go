@@ -28,6 +28,8 @@ type Server struct {
 	engine    *gnet.Client
 	loops     []*Loop
 	pool      *pool
+	// deferConns is the constant; the bench compares.
+	deferConns int
 
 	mu    sync.Mutex
 	byEl  map[gnet.EventLoop]*Loop // filled as gnet's loops show themselves
@@ -58,7 +60,7 @@ func Listen(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: limiter{log: cfg.Logger},
+		cfg: cfg, log: limiter{log: cfg.Logger}, deferConns: deferConns,
 		byEl: make(map[gnet.EventLoop]*Loop),
 		kick: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
