@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -93,6 +94,11 @@ func Parse(data []byte, origin Origin) ([]Setting, error) {
 	var out []Setting
 	for _, l := range logicalLines(text) {
 		origin.Line = l.number
+		if l.text[0] == '=' || l.text[0] == ':' {
+			// Java takes the empty key. The library gives up on it and leaves a
+			// goroutine behind.
+			return nil, fmt.Errorf("%s: not a property line: %q: no key before the %q", origin, l.text, l.text[:1])
+		}
 		// One logical line at a time, because the library keeps no line
 		// numbers and a message without one is of little use.
 		p, err := loader.LoadBytes([]byte(l.text))
@@ -119,6 +125,9 @@ func decodeText(data []byte) string {
 	return string(runes)
 }
 
+// blanks are what Java's Properties takes as white space within a line.
+const blanks = " \t\f"
+
 type logicalLine struct {
 	number int // first natural line, from 1
 	last   int // last natural line
@@ -126,33 +135,30 @@ type logicalLine struct {
 }
 
 // logicalLines joins natural lines that end in an odd number of backslashes
-// with their successors and leaves out blank and comment lines. Line ends are
-// \n, \r\n or \r; the joined text keeps "\\\n", which the parser understands.
+// with their successors, less the blanks these begin with, and leaves out
+// blank and comment lines. Line ends are \n, \r\n or \r.
 func logicalLines(text string) []logicalLine {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	text = strings.ReplaceAll(text, "\r", "\n")
 	var out []logicalLine
-	var cur *logicalLine
+	open := false // the last one goes on
 	for i, line := range strings.Split(text, "\n") {
-		if cur == nil {
-			trimmed := strings.TrimLeft(line, " \t\f")
-			if trimmed == "" || trimmed[0] == '#' || trimmed[0] == '!' {
+		line = strings.TrimLeft(line, blanks)
+		if !open {
+			if line == "" || line[0] == '#' || line[0] == '!' {
 				continue
 			}
-			out = append(out, logicalLine{number: i + 1, text: line})
-			cur = &out[len(out)-1]
-		} else {
-			cur.text += "\n" + line
+			out = append(out, logicalLine{number: i + 1})
 		}
+		open = continued(line)
+		if open {
+			line = line[:len(line)-1]
+		}
+		cur := &out[len(out)-1]
+		cur.text += line
 		cur.last = i + 1
-		if !continued(line) {
-			cur = nil
-		}
 	}
-	if cur != nil { // the file ends in a backslash: nothing follows
-		cur.text = strings.TrimSuffix(strings.TrimRight(cur.text, "\n"), `\`)
-	}
-	return out
+	return slices.DeleteFunc(out, func(l logicalLine) bool { return l.text == "" })
 }
 
 func continued(line string) bool {
@@ -224,11 +230,11 @@ func Edit(data []byte, settings []Setting) ([]byte, error) {
 
 func escapeKey(key string) string {
 	return strings.NewReplacer(`\`, `\\`, " ", `\ `, "=", `\=`, ":", `\:`, "#", `\#`, "!", `\!`,
-		"\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(key)
+		"\n", `\n`, "\r", `\r`, "\t", `\t`, "\f", `\f`).Replace(key)
 }
 
 func escapeValue(v string) string {
-	v = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(v)
+	v = strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "\f", `\f`).Replace(v)
 	if strings.HasPrefix(v, " ") {
 		v = `\` + v
 	}
