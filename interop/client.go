@@ -44,7 +44,11 @@ func NewJavaClient(version string, s *Servers, prefix string) (Client, error) {
 		return nil, err
 	}
 	home := filepath.Join(s.Dir, "client-"+version)
-	return startClient("java-"+version, s, exec.Command("java", "-Xmx384m", "-Xss512k", "-XX:TieredStopAtLevel=1",
+	serialize := "JSON"
+	if s.Binary {
+		serialize = "ROCKETMQ"
+	}
+	return startClient("java-"+version, s, exec.Command("java", "-Drocketmq.serialize.type="+serialize, "-Xmx384m", "-Xss512k", "-XX:TieredStopAtLevel=1",
 		"-XX:+UseSerialGC", "-Duser.home="+home, "-Drocketmq.client.logRoot="+filepath.Join(home, "logs"),
 		"-Drocketmq.client.localOffsetStoreDir="+filepath.Join(home, "offsets"), "-Dfile.encoding=UTF-8",
 		"-cp", classPath, "interop.Main", s.Namesrv, s.Broker, BrokerName, ClusterName, prefix))

@@ -32,6 +32,8 @@ type Servers struct {
 	Broker      string // host:port, as clients are told
 	Dir         string // everything of theirs lies below
 	FlushDisk   string // ASYNC_FLUSH or SYNC_FLUSH
+	RegisterAt  string // where the broker registers; the NameServer itself unless a proxy stands before it
+	Binary      bool   // Java clients use the binary header serialization
 	namesrvPort int
 	brokerPort  int
 
@@ -58,6 +60,10 @@ func NewServers(target, dir string) (*Servers, error) {
 // brokerConfig is the same file for both targets.
 func (s *Servers) brokerConfig() string {
 	store := filepath.Join(s.Dir, "store")
+	registerAt := s.RegisterAt
+	if registerAt == "" {
+		registerAt = s.Namesrv
+	}
 	return strings.Join([]string{
 		"brokerClusterName = " + ClusterName,
 		"brokerName = " + BrokerName,
@@ -65,8 +71,9 @@ func (s *Servers) brokerConfig() string {
 		"brokerRole = ASYNC_MASTER",
 		"flushDiskType = " + s.FlushDisk,
 		fmt.Sprintf("listenPort = %d", s.brokerPort),
-		"namesrvAddr = " + s.Namesrv,
+		"namesrvAddr = " + registerAt,
 		"brokerIP1 = 127.0.0.1",
+		"brokerIP2 = 127.0.0.1",
 		"bindAddress = 127.0.0.1",
 		"storePathRootDir = " + store,
 		"storePathCommitLog = " + filepath.Join(store, "commitlog"),

@@ -58,6 +58,7 @@ final class Env {
     /** Unique names keep clients apart; short periods keep a test from waiting for the next poll of a route. */
     <T extends ClientConfig> T common(T c) {
         c.setNamesrvAddr(namesrv);
+        c.setClientIP("127.0.0.1");
         c.setInstanceName(prefix + "-" + instances.incrementAndGet());
         c.setPollNameServerInterval(1000);
         c.setHeartbeatBrokerInterval(5000);
