@@ -26,6 +26,7 @@ import (
 	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/consumequeue"
 	"github.com/ringmq/ringmq/engine"
+	"github.com/ringmq/ringmq/flush"
 	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/netloop"
@@ -47,7 +48,7 @@ type Broker struct {
 	sendFields []remoting.Field // fields of every refused send, as of every answered one
 
 	store   *engine.Store
-	device  *device // how its log reaches the disk (device.go)
+	device  *flush.Engine // how its log reaches the disk
 	server  *netloop.Server
 	closed  atomic.Pointer[error] // why the log takes no more writes
 	stopped sync.Once
@@ -92,8 +93,8 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 
 // open opens store and tables and makes what stands above them.
 func (b *Broker) open() (err error) {
-	if b.device, err = newDevice(b.cfg, b.fs, b.log.With("room", "flush")); err != nil {
-		return err
+	if b.device, err = flush.Open(flush.EngineConfig{Engine: b.cfg.FlushEngine, FS: b.fs, Dir: b.cfg.StorePathRootDir, Logger: b.log.With("room", "flush")}); err != nil {
+		return fmt.Errorf("flushEngine: %w", err)
 	}
 	levels, err := b.cfg.DelayLevels()
 	if err != nil {
@@ -163,7 +164,10 @@ func (b *Broker) storeConfig() engine.Config {
 type storeEvents struct{ b *Broker }
 
 // Arrived wakes what waits for messages of q.
-func (e storeEvents) Arrived(q *consumequeue.Queue) { arrived(q) }
+func (e storeEvents) Arrived(q *consumequeue.Queue) {
+	arrived(q)
+	e.b.schedule.arrived(q)
+}
 
 // Closed takes the write permission off the routes: producers go elsewhere.
 func (e storeEvents) Closed(err error) {
@@ -201,7 +205,6 @@ func (b *Broker) Start(context.Context) error {
 	b.server = server
 	b.schedule.start()
 	b.registrar.start()
-	b.device.start(b.fs, c)
 	return nil
 }
 
@@ -222,7 +225,6 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 			b.holds.endAll()
 			err = b.server.Drain(ctx)
 		}
-		b.device.stop()
 		// Closing the store finishes the puts under way; their answers leave
 		// with the server's last writes.
 		err = errors.Join(err, b.store.Close(ctx))
@@ -249,12 +251,13 @@ func (b *Broker) Describe() []string {
 	if b.cfg.Sync() {
 		durable = "SYNC_FLUSH: a send is answered when it is on the disk"
 	}
+	choice := b.device.Choice()
 	return []string{
 		fmt.Sprintf("broker %s (%s) on port %d and %d, told to clients as %s (%s)", b.cfg.BrokerName, b.cfg.BrokerClusterName,
 			b.cfg.ListenPort, b.cfg.ListenPort-2, b.addr, b.cfg.BrokerIP1Reason),
 		"store " + b.cfg.StorePathRootDir,
 		durable,
-		"flush engine " + b.device.describe(),
+		fmt.Sprintf("flush engine %s: %s", choice.Engine, choice.Reason),
 	}
 }
 
