@@ -216,7 +216,6 @@ func (r *ring) open(entries uint) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	unix.CloseOnExec(fd)
 	r.fd, r.entries, r.enter = fd, int(p.SQEntries), enter
 	r.res = make([]int32, p.SQEntries)
 	if p.Features&iouring.IORING_FEAT_SINGLE_MMAP == 0 {
