@@ -248,7 +248,9 @@ func (q *Queue) correctMin(minLog int64) error {
 
 // DeleteBelow removes the files that hold nothing but entries of records below
 // minLog, the last one of a queue excepted, and corrects Min of every queue. It
-// returns how many files went. Put and Read may go on; blocks on the disk.
+// returns how many files went. Put and Read may go on; blocks on the disk. What
+// minLog cuts off the log must have been swept: a queue whose records are gone
+// from the log and whose entries a crash takes would number again from below.
 func (s *Set) DeleteBelow(minLog message.LogOffset) (deleted int, err error) {
 	s.sweepMu.Lock()
 	defer s.sweepMu.Unlock()
@@ -287,7 +289,8 @@ func (s *Set) deleteBelow(q *Queue, minLog message.LogOffset) (deleted int, err 
 		}
 		q.mu.Lock()
 		q.firstFile = last + 1
-		if q.min.Load() <= last { // before the file goes, so that readers know why
+		q.synced = max(q.synced, last+1) // what a full tail wrote there needs no sync any more
+		if q.min.Load() <= last {        // before the file goes, so that readers know why
 			q.min.Store(last + 1)
 			q.firstLog = -1
 		}

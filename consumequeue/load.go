@@ -1,6 +1,7 @@
 package consumequeue
 
 import (
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-
-	"errors"
 
 	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
@@ -161,15 +160,14 @@ func (s *Set) checkSizes(list []found) error {
 	var name string
 	for _, f := range list {
 		for _, file := range f.files {
-			switch {
-			case file.size == 0:
-			case other == 0:
+			if file.size == 0 {
+				continue
+			}
+			if other == 0 {
 				other, name = file.size, filepath.Join(f.q.dir(), file.name)
-				fallthrough
-			default:
-				if file.size != other || other%EntryBytes != 0 || file.base*EntryBytes%other != 0 {
-					return nil
-				}
+			}
+			if file.size != other || other%EntryBytes != 0 || file.base*EntryBytes%other != 0 {
+				return nil
 			}
 		}
 	}
@@ -406,20 +404,18 @@ func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 	return first, nil
 }
 
-// walkBytes is how much walk reads at once.
-const walkBytes = 3200 * EntryBytes
+// walkUnits is how many units walk reads at once, after a first few: most
+// queues end early.
+const walkUnits = 3200
 
 // walk finds the first invalid unit in [from, end). A unit whose record begins
 // before the end of the one before is invalid too: it is left over from a part
 // of the queue that was cut.
 func (r *unitReader) walk(from, end int64) (int64, error) {
-	b := make([]byte, walkBytes)
+	b := make([]byte, 200*EntryBytes)
 	var log message.LogOffset
 	for from < end {
 		n := min(int64(len(b)/EntryBytes), end-from, r.s.unitsPerFile-from%r.s.unitsPerFile)
-		if from == 0 || n > 200 && log == 0 {
-			n = min(n, 200) // most queues end early
-		}
 		part := b[:n*EntryBytes]
 		if err := r.read(part, from); err != nil {
 			return 0, err
@@ -434,6 +430,9 @@ func (r *unitReader) walk(from, end int64) (int64, error) {
 			}
 		}
 		from += n
+		if len(b) < walkUnits*EntryBytes {
+			b = make([]byte, walkUnits*EntryBytes)
+		}
 	}
 	return end, nil
 }

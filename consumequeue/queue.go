@@ -115,9 +115,9 @@ func (q *Queue) MaxLogOffset() message.LogOffset { return message.LogOffset(q.ma
 // MaxLogOffset, or whose offset is below Max, was dispatched before and is
 // passed over; so a range of the log may be dispatched again. An offset above
 // Max leaves a gap, filled with fillers (Apache's broker would number all later
-// messages wrongly); a queue that holds nothing begins anew at off. A gap
-// larger than eight files is not believed: that entry is dropped. Gaps and
-// drops are counted and logged by Sweep.
+// messages wrongly); a queue that holds nothing begins anew at off, also below
+// Max when it has no files. A gap larger than eight files is not believed: that
+// entry is dropped. Gaps and drops are counted and logged by Sweep.
 func (q *Queue) Put(e Entry, off message.QueueOffset) {
 	end := int64(e.End())
 	q.mu.Lock()
@@ -132,8 +132,9 @@ func (q *Queue) Put(e Entry, off message.QueueOffset) {
 	if int64(off) == q.min.Load() {
 		q.firstLog = int64(e.LogOffset)
 	}
-	q.append(e)
-	q.maxLog.Store(end)
+	if q.append(e) {
+		q.maxLog.Store(end)
+	}
 	q.mu.Unlock()
 }
 
@@ -145,33 +146,40 @@ const gapFilesMax = 8
 func (q *Queue) place(off int64) bool {
 	max := q.max.Load()
 	gap := off - max
-	switch {
+	switch holdsNothing := max == q.min.Load(); {
+	case holdsNothing && (gap > 0 || !q.hasFiles && q.written == max):
+		return q.restart(off)
 	case gap < 0:
 		q.set.stats.repeated.Add(1)
 		return false
-	case max == q.min.Load():
-		return q.restart(off)
 	case gap > gapFilesMax*q.set.unitsPerFile:
 		q.set.note(&q.set.stats.dropped, q, off)
 		return false
 	}
 	q.set.note(&q.set.stats.filled, q, off)
 	for range gap {
-		q.append(filler)
+		if !q.append(filler) {
+			return false
+		}
 	}
 	return true
 }
 
-// append puts e at max. Holds mu, but not all the time.
-func (q *Queue) append(e Entry) {
-	max := q.max.Load()
-	if q.tail == nil {
-		q.tail = &tail{ring: make([]Entry, tailEntriesMin), low: max}
-		q.set.activate(q, tailEntriesMin)
-	} else if max-q.tail.low == int64(len(q.tail.ring)) {
-		q.makeRoom()
+// append puts e at max. It says false when the queue was deleted. Holds mu, but
+// not all the time.
+func (q *Queue) append(e Entry) bool {
+	for q.tail == nil || q.full() {
+		if q.gone {
+			return false
+		}
+		if q.tail == nil {
+			q.tail = &tail{ring: make([]Entry, tailEntriesMin), low: q.max.Load()}
+			q.set.activate(q, tailEntriesMin)
+		} else {
+			q.makeRoom()
+		}
 	}
-	t := q.tail
+	t, max := q.tail, q.max.Load()
 	t.ring[max&int64(len(t.ring)-1)] = e
 	t.lastPut = q.set.sweeps.Load()
 	if !q.dirty {
@@ -179,27 +187,29 @@ func (q *Queue) append(e Entry) {
 		q.set.markDirty(q)
 	}
 	q.max.Store(max + 1)
+	return true
 }
 
-// makeRoom makes room for an entry in a full tail. Holds mu, but not while it
-// writes.
+func (q *Queue) full() bool { return q.max.Load()-q.tail.low == int64(len(q.tail.ring)) }
+
+// makeRoom makes room for an entry in a full tail, or at least tries: the tail
+// may be given up meanwhile. Holds mu, but not while it writes.
 func (q *Queue) makeRoom() {
 	t, s := q.tail, q.set
-	if len(t.ring) < s.cfg.TailEntriesMax && s.tailBytes.Load() < s.cfg.TailBytesMax {
+	switch {
+	case len(t.ring) < s.cfg.TailEntriesMax && s.tailBytes.Load() < s.cfg.TailBytesMax:
 		q.grow()
-		return
-	}
-	if t.low == q.written {
+	case t.low < q.written:
+		t.low++
+	default:
 		q.mu.Unlock()
 		err := s.writeOut(q) // a failure is the next Sweep's to report
 		q.mu.Lock()
-		if err != nil {
-			q.grow()
-			return
-		}
 		s.stats.spills.Add(1)
+		if err != nil && q.tail == t {
+			q.grow()
+		}
 	}
-	t.low++
 }
 
 // grow doubles the ring.

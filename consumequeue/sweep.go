@@ -33,6 +33,11 @@ func (s *Set) Sweep() error {
 	s.active = append(s.active, s.activated...)
 	s.activated = nil
 	s.dirtyMu.Unlock()
+	for _, q := range list {
+		q.mu.Lock()
+		q.dirty = false // before the write: what is put from now on marks it again
+		q.mu.Unlock()
+	}
 
 	err := s.sweepAll(list)
 	if err == nil {
@@ -78,9 +83,6 @@ func (s *Set) sweepSome(list []*Queue) error {
 		}
 	}()
 	err := parallel(min(4, s.cfg.SyncParallel), list, func(q *Queue) error {
-		q.mu.Lock()
-		q.dirty = false // before the write: what is put from now on marks it again
-		q.mu.Unlock()
 		if err := s.writeOut(q); err != nil {
 			return err
 		}
