@@ -195,15 +195,20 @@ func (f *Flusher) syncTo(to int64) {
 	err := f.cfg.Device.Sync(files)
 	release()
 	if err != nil {
-		err = fmt.Errorf("log bytes [%d, %d) not durable: %w", from, to, err)
-		f.failed.Store(&err)
-		f.cfg.OnDurable(from, err)
+		f.fail(from, fmt.Errorf("log bytes [%d, %d) not durable: %w", from, to, err))
 		return
 	}
 	f.syncs.Add(1)
 	f.durable.Store(to)
 	f.writeback = max(f.writeback, to)
 	f.cfg.OnDurable(to, nil)
+}
+
+// fail ends all syncs. On its own, so that a sync that succeeds puts no error
+// on the heap.
+func (f *Flusher) fail(at int64, err error) {
+	f.failed.Store(&err)
+	f.cfg.OnDurable(at, err)
 }
 
 // runAsync looks at the log a few times an interval: writing is asked for each

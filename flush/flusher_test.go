@@ -208,6 +208,20 @@ func TestAsyncWriteback(t *testing.T) {
 	}
 }
 
+func TestFlusherAllocates(t *testing.T) {
+	l := newOneFile(t, vfs.OS(), t.TempDir(), 0)
+	durable := make(chan struct{}, 1)
+	f := Start(Config{Sync: true, Log: l, Device: NewSyscall(), OnDurable: func(int64, error) { durable <- struct{}{} }})
+	if n := testing.AllocsPerRun(50, func() {
+		l.written.Add(1)
+		f.Kick()
+		<-durable
+	}); n != 0 {
+		t.Errorf("%v allocations a sync, want 0", n)
+	}
+	must(t, f.Close())
+}
+
 // Many writers, real syncs, both engines: nobody waits for ever, and the mark
 // passes everyone.
 func TestKickIsNeverLost(t *testing.T) {

@@ -37,7 +37,7 @@ func (s *Set) takeSpare(base int64) (*Segment, error) {
 	if s.spare != nil && s.spare.Base == base {
 		seg := s.spare
 		s.spare = nil
-		s.zeroed, s.warmed = seg.End(), seg.Base
+		s.zeroed, s.warmed, s.probed = seg.End(), seg.Base, true
 		if !s.opt.Zero {
 			s.zeroed = base
 		}
@@ -65,7 +65,7 @@ func (s *Set) takeSpare(base int64) (*Segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.zeroed, s.warmed = zeroed, base
+	s.zeroed, s.warmed, s.probed = zeroed, base, true
 	return seg, nil
 }
 
@@ -109,7 +109,7 @@ func (s *Set) TruncateTo(off int64) error {
 			return fmt.Errorf("segment: %w", err)
 		}
 	}
-	s.zeroed, s.warmed = off, off
+	s.zeroed, s.warmed, s.probed = off, off, false
 	s.claimed.Store(off)
 	s.wakeAt.Store(off)
 	return nil

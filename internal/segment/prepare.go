@@ -151,8 +151,12 @@ func (s *Set) zeroAhead(last *Segment, at int64) error {
 	if from <= at { // overtaken: what was skipped stays as sparse as it was
 		from = at/stepBytes*stepBytes + stepBytes
 	}
-	// What an earlier run zeroed is zero still.
-	if hole, err := last.file.NextHole(min(from, last.End()) - last.Base); err == nil && from < last.End() {
+	if !s.probed && from < last.End() { // what an earlier run zeroed is zero still
+		hole, err := last.file.NextHole(from - last.Base)
+		if err != nil {
+			return err
+		}
+		s.probed = true
 		from = max(from, last.Base+hole)
 	}
 	end := min(from+stepBytes, last.End())
@@ -209,8 +213,10 @@ func (s *Set) warm(last *Segment, at int64) error {
 	end := min(from+stepBytes, s.zeroed)
 	if from < end {
 		if res, known := last.file.Resident(from-last.Base, end-from); known && !res {
-			buf := make([]byte, end-from)
-			if _, err := last.file.ReadAt(buf, from-last.Base); err != nil {
+			if s.warming == nil {
+				s.warming = make([]byte, stepBytes)
+			}
+			if _, err := last.file.ReadAt(s.warming[:end-from], from-last.Base); err != nil {
 				return err
 			}
 		}

@@ -62,6 +62,8 @@ type Set struct {
 	zeroed  int64    // zeros are written up to here in the last segment
 	warmed  int64    // and are known to be in the page cache up to here
 	zeroing vfs.File // the last segment, opened once more for that; may be nil
+	probed  bool     // zeroed counts what an earlier run has written
+	warming []byte   // what warm reads into; made when it is first needed
 	closed  bool
 
 	kick chan struct{}

@@ -114,14 +114,6 @@ func (o *osFile) Truncate(size int64) error                { return o.f.Truncate
 func (o *osFile) Name() string                             { return o.f.Name() }
 func (o *osFile) Fd() (int, bool)                          { return o.fd, true }
 
-func (o *osFile) Size() (int64, error) {
-	fi, err := o.f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return fi.Size(), nil
-}
-
 // err gives a bare errno the operation and the path.
 func (o *osFile) err(op string, err error) error {
 	if err == nil {

@@ -11,6 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Size does not allocate, as os.File.Stat does.
+func (o *osFile) Size() (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(o.fd, &st); err != nil {
+		return 0, o.err("stat", err)
+	}
+	return st.Size, nil
+}
+
 func (o *osFile) SyncData() error {
 	for {
 		err := unix.Fdatasync(o.fd)

@@ -10,6 +10,14 @@ import (
 
 func (o *osFile) SyncData() error { return o.f.Sync() }
 
+func (o *osFile) Size() (int64, error) {
+	fi, err := o.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return fi.Size(), nil
+}
+
 func (o *osFile) WriteVAt(bufs [][]byte, off int64) error {
 	for _, b := range bufs {
 		if _, err := o.f.WriteAt(b, off); err != nil {
