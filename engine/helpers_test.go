@@ -96,7 +96,7 @@ func send(t testing.TB, s *Store, topic string, queueID int32, body string, prop
 	t.Helper()
 	b := newWaiter().put(s, one(s, topic, queueID, body, props...))
 	if b.Items[0].Status != OK || b.Err != nil {
-		t.Fatalf("send %q: %v, %v", body, b.Items[0].Status, b.Err)
+		t.Fatalf("send %.20q: %v, %v", body, b.Items[0].Status, b.Err)
 	}
 	return b.Items[0]
 }
