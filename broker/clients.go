@@ -1,0 +1,421 @@
+package broker
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+// clientScanInterval is how often clients and queue locks that have gone silent
+// are looked for.
+const clientScanInterval = 10 * time.Second
+
+// errClientExpired closes the connection of a client whose heartbeats have
+// stopped.
+var errClientExpired = errors.New("no heartbeat for too long")
+
+// clientTable knows who is connected: by group, the producers and consumers
+// that have sent a heartbeat, each with its own subscriptions.
+//
+// A client is its connection, as on Apache: what it registered goes when the
+// connection closes. Unlike there each consumer's subscription is its own, a
+// change counts whatever its subVersion says, and tag hashes are computed here.
+//
+// Any goroutine may call any method. Subscription, which each pull asks, takes
+// no lock when the client itself has subscribed. changed and left are called
+// without a lock held.
+type clientTable struct {
+	now       func() time.Time
+	expiry    time.Duration                      // channelExpiredTimeout
+	changed   func(group string)                 // who is in the group, or what topics it has, is another
+	left      func(group, clientID string)       // a client's last connection has left the group
+	closeConn func(c *netloop.Conn, cause error) // ends an expired client's connection
+	scanned   func(now time.Time)                // after each scan
+	stop      chan struct{}
+	done      sync.WaitGroup
+
+	mu        sync.RWMutex
+	consumers map[string]*consumerGroup
+	producers map[string]map[*netloop.Conn]*producer
+}
+
+// clientConn is what hangs at a connection, in Conn.User.
+type clientConn struct {
+	// consuming holds the connection's groups; replaced as a whole, under the
+	// table's mu.
+	consuming atomic.Pointer[map[string]*consumer]
+}
+
+// A consumerGroup is a group with at least one consumer connected.
+type consumerGroup struct {
+	members map[*netloop.Conn]*consumer
+	// What the last heartbeat said of the whole group.
+	consumeType, messageModel, consumeFromWhere string
+}
+
+// A consumer is one connection's membership in a group.
+type consumer struct {
+	clientInfo
+	fingerprint int32 // of its last heartbeat with subscriptions, V2
+	broadcast   bool
+	// subs holds the subscriptions by topic; replaced as a whole, under the
+	// table's mu.
+	subs atomic.Pointer[map[string]*subscription]
+}
+
+// A producer is one connection's membership in a producer group.
+type producer struct{ clientInfo }
+
+// clientInfo is what a heartbeat says of its sender.
+type clientInfo struct {
+	conn     *netloop.Conn
+	id       string
+	language remoting.Language
+	version  int32
+	beat     time.Time // of the last heartbeat; under the table's mu
+}
+
+// A subscription is what a consumer wants of one topic. It never changes.
+type subscription struct {
+	Version   int64
+	Filter    filter.Filter // nil: everything
+	broadcast bool
+	err       error // the expression can't be used: answered to each pull
+	data      remoting.SubscriptionData
+}
+
+func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
+	return &clientTable{
+		now:       now,
+		expiry:    expiry,
+		changed:   func(string) {},
+		left:      func(string, string) {},
+		closeConn: (*netloop.Conn).Close,
+		scanned:   func(time.Time) {},
+		stop:      make(chan struct{}),
+		consumers: map[string]*consumerGroup{},
+		producers: map[string]map[*netloop.Conn]*producer{},
+	}
+}
+
+// start begins to look for silent clients, until close.
+func (t *clientTable) start() {
+	t.done.Go(func() {
+		tick := time.NewTicker(clientScanInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				now := t.now()
+				t.expire(now)
+				t.scanned(now)
+			case <-t.stop:
+				return
+			}
+		}
+	})
+}
+
+func (t *clientTable) close() {
+	close(t.stop)
+	t.done.Wait()
+}
+
+// open prepares a new connection, on its loop.
+func (t *clientTable) open(c *netloop.Conn) {
+	c.User = new(clientConn)
+}
+
+// closed forgets all that a connection had registered.
+func (t *clientTable) closed(c *netloop.Conn, _ error) {
+	var ev groupEvents
+	t.mu.Lock()
+	for group := range c.User.(*clientConn).groups() {
+		t.removeConsumer(group, c, &ev)
+	}
+	for group := range t.producers {
+		t.removeProducer(group, c)
+	}
+	t.mu.Unlock()
+	ev.tell(t)
+}
+
+func (cc *clientConn) groups() map[string]*consumer {
+	if p := cc.consuming.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// groupEvents gathers what must be told once the lock is free.
+type groupEvents struct {
+	changed []string
+	left    [][2]string // group, clientID
+}
+
+func (ev *groupEvents) tell(t *clientTable) {
+	for _, l := range ev.left {
+		t.left(l[0], l[1])
+	}
+	for _, group := range ev.changed {
+		t.changed(group)
+	}
+}
+
+// registerConsumer takes one group of a heartbeat. withoutSub keeps the
+// subscriptions the client sent before (heartbeat V2); resend says that they
+// aren't known or are others than the fingerprint's.
+func (t *clientTable) registerConsumer(who clientInfo, data *remoting.ConsumerData, fingerprint int32, withoutSub bool) (resend bool) {
+	subs := compileSubscriptions(data)
+	var ev groupEvents
+	t.mu.Lock()
+	resend = t.putConsumer(who, data, subs, fingerprint, withoutSub, &ev)
+	t.mu.Unlock()
+	ev.tell(t)
+	return resend
+}
+
+func (t *clientTable) putConsumer(who clientInfo, data *remoting.ConsumerData, subs map[string]*subscription, fingerprint int32, withoutSub bool, ev *groupEvents) (resend bool) {
+	if who.conn.Closed() {
+		return false // closed has been here already; nobody would remove it
+	}
+	group := t.consumers[data.GroupName]
+	if group == nil {
+		group = &consumerGroup{members: map[*netloop.Conn]*consumer{}}
+		t.consumers[data.GroupName] = group
+	}
+	group.consumeType, group.messageModel, group.consumeFromWhere = data.ConsumeType, data.MessageModel, data.ConsumeFromWhere
+	m := group.members[who.conn]
+	changed := m == nil || m.id != who.id
+	if m == nil {
+		m = &consumer{}
+		m.subs.Store(&map[string]*subscription{})
+		group.members[who.conn] = m
+		who.conn.User.(*clientConn).join(data.GroupName, m)
+	}
+	m.clientInfo, m.broadcast = who, data.MessageModel == remoting.ModelBroadcasting
+	if withoutSub {
+		resend = m.fingerprint != fingerprint
+	} else {
+		m.fingerprint = fingerprint
+		changed = m.subscribe(subs) || changed
+	}
+	if changed && !m.broadcast {
+		ev.changed = append(ev.changed, data.GroupName)
+	}
+	return resend
+}
+
+// subscribe replaces the subscriptions and says whether the topics are others:
+// only then has the group to share out its queues anew. A new subVersion alone
+// must not count, since clients raise it after each such round.
+func (m *consumer) subscribe(subs map[string]*subscription) (changed bool) {
+	old := *m.subs.Load()
+	for topic, s := range subs {
+		was := old[topic]
+		if was == nil {
+			changed = true
+		} else if was.Version > s.Version {
+			subs[topic] = was // this heartbeat was overtaken
+		}
+	}
+	changed = changed || len(subs) != len(old)
+	m.subs.Store(&subs)
+	return changed
+}
+
+func (cc *clientConn) join(group string, m *consumer) {
+	groups := maps.Clone(cc.groups())
+	if groups == nil {
+		groups = map[string]*consumer{}
+	}
+	groups[group] = m
+	cc.consuming.Store(&groups)
+}
+
+func (cc *clientConn) leave(group string) {
+	groups := maps.Clone(cc.groups())
+	delete(groups, group)
+	cc.consuming.Store(&groups)
+}
+
+// compileSubscriptions prepares what a heartbeat brought for the pulls to come.
+func compileSubscriptions(data *remoting.ConsumerData) map[string]*subscription {
+	subs := make(map[string]*subscription, len(data.SubscriptionDataSet))
+	for _, d := range data.SubscriptionDataSet {
+		s := &subscription{Version: d.SubVersion, broadcast: data.MessageModel == remoting.ModelBroadcasting, data: d}
+		s.Filter, s.err = compileExpression(d.ExpressionType, d.SubString)
+		s.data.CodeSet = nil
+		if tags, ok := s.Filter.(filter.Tags); ok {
+			s.data.TagsSet = tags.List()
+			for _, code := range tags.Codes() {
+				s.data.CodeSet = append(s.data.CodeSet, int32(code))
+			}
+		}
+		subs[d.Topic] = s
+	}
+	return subs
+}
+
+// compileExpression makes the filter of a subscription, nil for everything. The
+// error is ready to be answered.
+func compileExpression(kind, expr string) (filter.Filter, error) {
+	f, err := filter.Parse(kind, expr)
+	var unsupported *filter.UnsupportedError
+	switch {
+	case errors.As(err, &unsupported):
+		return nil, refuse(remoting.SystemError, "The broker does not support consumer to filter message by %s", kind)
+	case err != nil:
+		return nil, refuse(remoting.SubscriptionParseFailed, "parse the consumer's subscription failed: %v", err)
+	}
+	if tags, ok := f.(filter.Tags); ok && tags.All() {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// registerProducer takes one producer group of a heartbeat.
+func (t *clientTable) registerProducer(who clientInfo, group string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if who.conn.Closed() {
+		return
+	}
+	if t.producers[group] == nil {
+		t.producers[group] = map[*netloop.Conn]*producer{}
+	}
+	t.producers[group][who.conn] = &producer{who}
+}
+
+// unregister takes a connection out of a producer and a consumer group; empty
+// names are none.
+func (t *clientTable) unregister(c *netloop.Conn, producerGroup, consumerGroup string) {
+	var ev groupEvents
+	t.mu.Lock()
+	t.removeProducer(producerGroup, c)
+	t.removeConsumer(consumerGroup, c, &ev)
+	t.mu.Unlock()
+	ev.tell(t)
+}
+
+// removeConsumer, with mu held, takes one connection out of a group.
+func (t *clientTable) removeConsumer(name string, c *netloop.Conn, ev *groupEvents) {
+	group := t.consumers[name]
+	if group == nil || group.members[c] == nil {
+		return
+	}
+	m := group.members[c]
+	delete(group.members, c)
+	c.User.(*clientConn).leave(name)
+	if len(group.members) == 0 {
+		delete(t.consumers, name)
+	}
+	for _, other := range group.members {
+		if other.id == m.id {
+			return // it has reconnected: nobody left
+		}
+	}
+	ev.left = append(ev.left, [2]string{name, m.id})
+	if !m.broadcast {
+		ev.changed = append(ev.changed, name)
+	}
+}
+
+func (t *clientTable) removeProducer(name string, c *netloop.Conn) {
+	group := t.producers[name]
+	delete(group, c)
+	if group != nil && len(group) == 0 {
+		delete(t.producers, name)
+	}
+}
+
+// expire removes clients whose last heartbeat is too old, and closes their
+// connections.
+func (t *clientTable) expire(now time.Time) {
+	var ev groupEvents
+	silent := map[*netloop.Conn]bool{}
+	t.mu.Lock()
+	for name, group := range t.consumers {
+		for c, m := range group.members {
+			if now.Sub(m.beat) > t.expiry {
+				silent[c] = true
+				t.removeConsumer(name, c, &ev)
+			}
+		}
+	}
+	for name, group := range t.producers {
+		for c, m := range group {
+			if now.Sub(m.beat) > t.expiry {
+				silent[c] = true
+				t.removeProducer(name, c)
+			}
+		}
+	}
+	t.mu.Unlock()
+	ev.tell(t)
+	for c := range silent {
+		t.closeConn(c, errClientExpired)
+	}
+}
+
+// Subscription finds what the client at c subscribed of a topic for a group, on
+// the connection's loop. A client that has reconnected and not sent its
+// heartbeat yet is served by what others of its group say. The error is a
+// refusal: 24 where nobody subscribed, or what is wrong with the expression.
+// It doesn't allocate where it finds the client's own.
+func (t *clientTable) Subscription(c *netloop.Conn, group, topic []byte) (*subscription, error) {
+	if m := c.User.(*clientConn).groups()[string(group)]; m != nil {
+		if s := (*m.subs.Load())[string(topic)]; s != nil {
+			return s, s.err
+		}
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	g := t.consumers[string(group)]
+	if g == nil {
+		return nil, refuse(remoting.SubscriptionNotExist, "the consumer's group info not exist: no consumer of group %s is online", group)
+	}
+	var newest *subscription
+	for _, m := range g.members {
+		if s := (*m.subs.Load())[string(topic)]; s != nil && (newest == nil || s.Version > newest.Version) {
+			newest = s
+		}
+	}
+	if newest == nil {
+		return nil, refuse(remoting.SubscriptionNotExist, "the consumer's subscription not exist: no consumer of group %s has subscribed topic %s", group, topic)
+	}
+	return newest, newest.err
+}
+
+// consumerIDs lists the clients of a group, each once, in order.
+func (t *clientTable) consumerIDs(group string) []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	g := t.consumers[group]
+	if g == nil {
+		return nil
+	}
+	ids := make([]string, 0, len(g.members))
+	for _, m := range g.members {
+		ids = append(ids, m.id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// consumerConns lists the connections of a group.
+func (t *clientTable) consumerConns(group string) []*netloop.Conn {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if g := t.consumers[group]; g != nil {
+		return slices.Collect(maps.Keys(g.members))
+	}
+	return nil
+}

@@ -1,0 +1,466 @@
+package broker
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/consumequeue"
+	"github.com/ringmq/ringmq/engine"
+	"github.com/ringmq/ringmq/message"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+const (
+	// deliveryCountMax and deliveryBytesMax bound one put of the scheduler.
+	deliveryCountMax = 64
+	deliveryBytesMax = 1 << 20
+	// deliveryRetry is the pause after the store could not take or give a
+	// record.
+	deliveryRetry = 200 * time.Millisecond
+	// progressInterval is how often progress is looked at for saving.
+	progressInterval = time.Second
+	// rescanBytesMax bounds how much of the log a restart scans for deliveries.
+	rescanBytesMax = 16 << 20
+	// closeWait bounds how long close waits for the last deliveries to become
+	// durable.
+	closeWait = 2 * time.Second
+)
+
+// A scheduler delivers delayed messages: those in SCHEDULE_TOPIC_XXXX, whose
+// queue level-1 holds the messages of one delay level in the order they are
+// due, go to their REAL_TOPIC and REAL_QID when their time has come.
+//
+// Its one goroutine owns everything below the line. It sleeps until the next
+// message is due or a queue with none gets one (arrived).
+//
+// Exactly once, also across a crash: each delivered record carries in its
+// preparedTransactionOffset the log offset of the record it was made of, plus
+// one (0 means none; no record begins one byte behind another, so it can't be
+// taken for a half message's offset). Progress is saved as the levels' next
+// queue offsets together with the log offset from which on deliveries behind
+// them lie, and only when the deliveries before them are durable. A restart
+// scans the log from there and passes over what has been delivered already.
+type scheduler struct {
+	store  *engine.Store
+	topics *meta.Topics
+	delay  *meta.Delay
+	fold   func() error // makes the saved progress durable at once
+	addr   netip.AddrPort
+	now    func() time.Time
+	log    *slog.Logger
+	levels []time.Duration // delay of level i+1
+
+	wake chan struct{}
+	stop chan struct{}
+	done sync.WaitGroup
+
+	// ----
+	next      []message.QueueOffset                   // per level index: the first entry not delivered
+	delivered map[message.LogOffset]message.LogOffset // entries at or behind next that are: origin to delivery
+	moved     bool                                    // next differs from the last snapshot
+	snapshot  *meta.DelayProgress                     // becomes the saved progress when the log is durable
+	upTo      message.LogOffset                       // to here
+	saved     int64                                   // ScanFrom of the saved progress
+	progress  *time.Ticker
+	batch     engine.Batch                         // of deliver
+	entries   [deliveryCountMax]consumequeue.Entry // of deliver
+	offered   []offer                              // what the batch's items are made of
+	put       chan struct{}
+}
+
+// An offer is one entry of a batch under way.
+type offer struct {
+	origin message.LogOffset
+	offset message.QueueOffset
+}
+
+func newScheduler(b *Broker) *scheduler {
+	levels, _ := b.cfg.DelayLevels() // checked by Validate
+	return &scheduler{
+		store: b.store, topics: b.topics, delay: b.tables.Delay, fold: b.tables.Fold, addr: b.addr, now: b.now,
+		log: b.log.With("room", "schedule"), levels: levels,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), put: make(chan struct{}, 1),
+	}
+}
+
+// level reads a message's DELAY: the level, at most the highest there is, 0 for
+// none.
+func (s *scheduler) level(delay []byte) (int32, error) {
+	level, err := remoting.ParseInt32(delay)
+	if err != nil {
+		return 0, refuse(remoting.MessageIllegal, "property %s: got %q, want a delay level of 1 to %d", message.PropDelay, delay, len(s.levels))
+	}
+	return min(max(level, 0), int32(len(s.levels))), nil
+}
+
+// target says where a message of a level waits: topic, queueId, and the time it
+// is due, which is its entry's tagsCode. Any goroutine.
+func (s *scheduler) target(level int32, nowMillis int64) (topic *meta.Topic, queueID int32, due int64) {
+	return s.topics.Find(meta.ScheduleTopic), level - 1, nowMillis + s.levels[level-1].Milliseconds()
+}
+
+// entryTagsCode is the tagsCode of a record's queue entry: the due time of a
+// delayed message, else the hash of its tags. The engine asks for it when it
+// makes entries anew from the log. (As CommitLog#checkMessageAndReturnSize,
+// 5.3.)
+func (b *Broker) entryTagsCode(rec []byte) int64 {
+	props := message.PropertiesOf(rec)
+	if string(message.TopicOf(rec)) == meta.ScheduleTopic {
+		if value, ok := message.Property(props, message.PropDelay); ok {
+			levels, _ := b.cfg.DelayLevels()
+			if level, err := remoting.ParseInt32(value); err == nil && level > 0 {
+				return message.StoreMillisOf(rec) + levels[min(int(level), len(levels))-1].Milliseconds()
+			}
+		}
+	}
+	tags, _ := message.Property(props, message.PropTags)
+	return message.TagsCode(tags)
+}
+
+// arrived is the store's word that a queue has new entries; it wakes the
+// scheduler when the queue is one of its own. It doesn't block.
+func (s *scheduler) arrived(q *consumequeue.Queue) {
+	if q.Topic() == meta.ScheduleTopic {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// start begins to deliver, until close.
+func (s *scheduler) start() {
+	s.done.Go(s.run)
+}
+
+// close stops delivering and saves the progress; it waits for the deliveries to
+// become durable, but not for ever: what isn't saved is found by the next
+// start's scan.
+func (s *scheduler) close() {
+	close(s.stop)
+	s.done.Wait()
+}
+
+func (s *scheduler) run() {
+	if !s.begin() {
+		return
+	}
+	s.progress = time.NewTicker(progressInterval)
+	defer s.progress.Stop()
+	for {
+		due := s.deliverDue()
+		var timer <-chan time.Time
+		if due != math.MaxInt64 {
+			timer = time.After(time.Duration(max(due-s.now().UnixMilli(), 1)) * time.Millisecond)
+		}
+		select {
+		case <-s.wake:
+		case <-timer:
+		case <-s.progress.C:
+			s.saveProgress()
+		case <-s.stop:
+			s.finish()
+			return
+		}
+	}
+}
+
+// begin finds out what has been delivered. False: the scheduler was stopped
+// before the log could be read.
+func (s *scheduler) begin() bool {
+	p := s.delay.Progress()
+	s.next = make([]message.QueueOffset, len(s.levels))
+	for i := range s.levels {
+		q := s.queue(i)
+		// While it has entries to come, each of its arrivals is told.
+		q.Waiters.Add(1)
+		at := message.QueueOffset(p.Next[int32(i+1)])
+		s.next[i] = min(max(at, q.Min()), q.Max())
+		if s.next[i] != at {
+			s.log.Warn("progress of a delay level is outside its queue, corrected", "level", i+1, "got", at, "min", q.Min(), "max", q.Max())
+		}
+	}
+	s.delivered = map[message.LogOffset]message.LogOffset{}
+	for p.ScanFrom >= 0 {
+		err := s.findDelivered(message.LogOffset(p.ScanFrom))
+		if err == nil {
+			break
+		}
+		s.log.Error("log can't be scanned for deliveries, trying again", "from", p.ScanFrom, "error", err)
+		select {
+		case <-time.After(deliveryRetry):
+		case <-s.stop:
+			return false
+		}
+	}
+	s.moved = true
+	s.saveProgress()
+	if p.ScanFrom < 0 {
+		// From here on deliveries bear their origin; the place where they
+		// begin must be known to the next start before the first of them is.
+		if err := s.fold(); err != nil {
+			s.log.Error("delay progress not saved", "error", err)
+		}
+	}
+	return true
+}
+
+func (s *scheduler) queue(i int) *consumequeue.Queue {
+	return s.store.Queue(meta.ScheduleTopic, int32(i))
+}
+
+// findDelivered scans the log for deliveries of entries that are still to come.
+func (s *scheduler) findDelivered(from message.LogOffset) error {
+	clear(s.delivered)
+	var m message.Message
+	err := s.store.Scan(min(from, s.store.Marks().Written), func(off message.LogOffset, rec []byte) error {
+		if _, err := message.Decode(rec, &m); err == nil && m.PreparedTransactionOffset > 0 {
+			s.delivered[m.PreparedTransactionOffset-1] = off
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// A committed transaction names its half message in the same field.
+	for origin := range s.delivered {
+		rec, err := s.store.ByOffset(origin)
+		if err != nil && !errors.Is(err, engine.ErrNoRecord) {
+			return err
+		}
+		if err != nil || !s.toCome(rec) {
+			delete(s.delivered, origin)
+		}
+	}
+	return nil
+}
+
+// toCome says whether rec is a delayed message at or behind its level's next.
+func (s *scheduler) toCome(rec []byte) bool {
+	id := message.QueueIDOf(rec)
+	return string(message.TopicOf(rec)) == meta.ScheduleTopic && id >= 0 && int(id) < len(s.next) &&
+		message.QueueOffsetOf(rec) >= s.next[id]
+}
+
+// deliverDue delivers what is due, a batch of each level in turn, and gives the
+// time, Unix milliseconds, of what comes next; MaxInt64 when nothing waits.
+func (s *scheduler) deliverDue() (due int64) {
+	for again := true; again; {
+		again, due = false, math.MaxInt64
+		for i := range s.levels {
+			select {
+			case <-s.stop:
+				return due
+			case <-s.progress.C:
+				s.saveProgress()
+			default:
+			}
+			more, at := s.deliver(i)
+			again, due = again || more, min(due, at)
+		}
+	}
+	return due
+}
+
+// deliver delivers one batch of a level. more says that there may be more of it
+// that is due; otherwise due is when to look again.
+func (s *scheduler) deliver(i int) (more bool, due int64) {
+	now := s.now().UnixMilli()
+	q := s.queue(i)
+	s.next[i] = max(s.next[i], q.Min()) // retention may have passed us
+	n, err := q.Read(s.entries[:], s.next[i])
+	if n == 0 && err != nil {
+		s.log.Error("delay queue can't be read, trying again", "level", i+1, "offset", s.next[i], "error", err)
+		return false, now + deliveryRetry.Milliseconds()
+	}
+	s.batch.Reset()
+	s.offered = s.offered[:0]
+	next, due, full := s.next[i], int64(math.MaxInt64), n == len(s.entries)
+	for _, e := range s.entries[:n] {
+		if len(s.batch.Buf) >= deliveryBytesMax {
+			full = true
+			break
+		}
+		at := e.TagsCode
+		if at > now+s.levels[i].Milliseconds() {
+			at = now // the clock went back, or the level was longer then
+		}
+		if at > now && !e.Filler() {
+			due, full = at, false
+			break
+		}
+		if err := s.offer(e, next); err != nil {
+			s.log.Error("delayed message can't be read, trying again", "level", i+1, "offset", next, "error", err)
+			due, full = now+deliveryRetry.Milliseconds(), false
+			break
+		}
+		next++
+	}
+	if !s.putOffered() {
+		next, full = s.firstUnstored(next), false
+		due = now + deliveryRetry.Milliseconds()
+	}
+	for k := range next - s.next[i] {
+		delete(s.delivered, s.entries[k].LogOffset)
+	}
+	s.moved = s.moved || next != s.next[i]
+	s.next[i] = next
+	return full, due
+}
+
+// offer adds an entry's message to the batch, unless there is nothing to
+// deliver for it. The error is the disk's.
+func (s *scheduler) offer(e consumequeue.Entry, offset message.QueueOffset) error {
+	if e.Filler() {
+		return nil
+	}
+	if _, ok := s.delivered[e.LogOffset]; ok {
+		return nil
+	}
+	rec, err := s.store.ByOffset(e.LogOffset)
+	if errors.Is(err, engine.ErrNoRecord) {
+		s.log.Warn("delayed message is no longer in the log, passed over", "offset", offset, "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var m message.Message
+	topic, queueID, why := s.realTarget(rec, &m)
+	if why != "" {
+		s.log.Warn("delayed message can't be delivered, passed over", "logOffset", e.LogOffset, "reason", why)
+		return nil
+	}
+	tags, _ := message.Property(m.Properties, message.PropTags)
+	m.QueueID, m.Topic, m.StoreHost = queueID, []byte(topic), s.addr
+	m.PreparedTransactionOffset = e.LogOffset + 1
+	queue := s.store.Queue(topic, queueID)
+	if queue == nil {
+		return nil // its topic is just being deleted
+	}
+	pos := len(s.batch.Buf)
+	if s.batch.Buf, err = message.Append(s.batch.Buf, &m); err != nil {
+		return err
+	}
+	s.batch.Items = append(s.batch.Items, engine.Item{
+		Pos: int32(pos), Len: int32(len(s.batch.Buf) - pos), Count: 1,
+		Queue: queue, TagsCode: message.TagsCode(tags),
+	})
+	s.offered = append(s.offered, offer{origin: e.LogOffset, offset: offset})
+	return nil
+}
+
+// realTarget decodes a delayed message and says where it belongs, or why it
+// belongs nowhere.
+func (s *scheduler) realTarget(rec []byte, m *message.Message) (topic string, queueID int32, why string) {
+	if _, err := message.Decode(rec, m); err != nil {
+		return "", 0, err.Error()
+	}
+	name, _ := message.Property(m.Properties, message.PropRealTopic)
+	id, _ := message.Property(m.Properties, message.PropRealQueueID)
+	n, err := strconv.ParseInt(string(id), 10, 32)
+	switch {
+	case meta.CheckTopic(name) != nil:
+		return "", 0, message.PropRealTopic + " is no topic name"
+	case err != nil || n < 0 || n > meta.QueueIDMax:
+		return "", 0, message.PropRealQueueID + " is no queueId"
+	}
+	if t := s.topics.Get(name); t != nil {
+		return t.Name, int32(n), ""
+	}
+	if meta.HasPrefix(name, meta.RetryPrefix) {
+		// It was made by a heartbeat, which doesn't wait for its table.
+		t, _ := s.topics.PutAbsent(meta.NewTopic(string(name), 1, remoting.PermRead|remoting.PermWrite))
+		return t.Name, int32(n), ""
+	}
+	return "", 0, "its topic was deleted"
+}
+
+// putOffered appends the batch; false when not all of it is in the log.
+func (s *scheduler) putOffered() bool {
+	if len(s.batch.Items) == 0 {
+		return true
+	}
+	s.batch.Done = s
+	s.store.Put(&s.batch)
+	<-s.put
+	return s.batch.Err == nil
+}
+
+// PutDone is the engine's word that a batch is through.
+func (s *scheduler) PutDone(*engine.Batch) { s.put <- struct{}{} }
+
+// firstUnstored is the offset to go on at after a batch that is only partly in
+// the log; what was stored behind it is remembered as delivered. A message that
+// can never be stored is passed over.
+func (s *scheduler) firstUnstored(next message.QueueOffset) message.QueueOffset {
+	first := next
+	for i := len(s.offered) - 1; i >= 0; i-- {
+		switch item := &s.batch.Items[i]; {
+		case item.Status == engine.Illegal:
+			s.log.Error("delayed message doesn't fit the log, passed over", "logOffset", s.offered[i].origin, "error", s.batch.Err)
+		case !item.Status.Stored():
+			first = s.offered[i].offset
+		}
+	}
+	for i, o := range s.offered {
+		if o.offset >= first && s.batch.Items[i].Status.Stored() {
+			s.delivered[o.origin] = s.batch.Items[i].LogOffset
+		}
+	}
+	if first != next {
+		s.log.Error("delayed messages not delivered, trying again", "error", s.batch.Err)
+	}
+	return first
+}
+
+// saveProgress takes a snapshot of the progress, and hands the one before to
+// the tables once its deliveries are durable.
+func (s *scheduler) saveProgress() {
+	marks := s.store.Marks()
+	if s.snapshot == nil {
+		if !s.moved && int64(marks.Written)-s.saved < rescanBytesMax {
+			return
+		}
+		s.upTo = marks.Written
+		s.snapshot = &meta.DelayProgress{Next: map[int32]int64{}, ScanFrom: int64(s.scanFrom(marks.Written))}
+		for i, at := range s.next {
+			if at > 0 {
+				s.snapshot.Next[int32(i+1)] = int64(at)
+			}
+		}
+		s.moved = false
+	}
+	if marks.Durable >= s.upTo {
+		s.delay.SetProgress(*s.snapshot)
+		s.saved, s.snapshot = s.snapshot.ScanFrom, nil
+	}
+}
+
+// scanFrom is where deliveries of entries to come begin: at the end of the log,
+// but for those made already.
+func (s *scheduler) scanFrom(written message.LogOffset) message.LogOffset {
+	for _, at := range s.delivered {
+		written = min(written, at)
+	}
+	return written
+}
+
+// finish saves the last progress.
+func (s *scheduler) finish() {
+	timeout := time.After(closeWait)
+	for s.saveProgress(); s.snapshot != nil || s.moved; s.saveProgress() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-timeout:
+			s.log.Warn("the last delayed messages are not durable yet; the next start looks for them in the log")
+			return
+		}
+	}
+}
