@@ -14,7 +14,7 @@ func registerBroker(s *Server, q *request) (*response, error) {
 	}
 	for _, f := range []struct{ name, value string }{{"brokerName", g.BrokerName}, {"brokerAddr", g.BrokerAddr}, {"clusterName", g.ClusterName}} {
 		if f.value == "" {
-			return nil, &remoting.FieldError{Field: f.name, Got: `""`, Want: "a string that is not empty"}
+			return nil, refuse(remoting.SystemError, "header field "+f.name+": empty, want a name")
 		}
 	}
 	if g.BodyCRC32 != 0 && g.BodyCRC32 != remoting.BodyCRC32(q.cmd.Body) {

@@ -25,7 +25,7 @@ func updateConfig(s *Server, q *request) (*response, error) {
 	if len(q.cmd.Body) == 0 {
 		return &response{}, nil
 	}
-	settings, err := config.Parse(q.cmd.Body, config.Origin{Kind: config.FromWire, Name: q.remote})
+	settings, err := config.Parse(q.cmd.Body, config.Origin{Kind: config.FromWire, Name: "request 318"})
 	if err != nil {
 		return nil, refuse(remoting.SystemError, "string2Properties error: "+err.Error())
 	}
