@@ -34,7 +34,7 @@ type Config struct {
 	TailBytesMax   int64 // bytes of all tails beyond which tails do not grow and idle ones go first; default 64 MiB
 	IdleSweeps     int   // sweeps without a Put after which a tail is given up; default 60
 	LoadParallel   int   // goroutines of Open; default 16
-	SyncParallel   int   // syncs of Sweep under way at once; default 16
+	SyncParallel   int   // syncs of Sweep under way at once; default 32
 
 	Logger *slog.Logger // default slog.Default()
 }
@@ -64,7 +64,7 @@ func (c *Config) complete() error {
 	orDefault(&c.TailBytesMax, 64<<20)
 	orDefault(&c.IdleSweeps, 60)
 	orDefault(&c.LoadParallel, 16)
-	orDefault(&c.SyncParallel, 16)
+	orDefault(&c.SyncParallel, 32)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -101,11 +102,11 @@ func (x *Index) loadFile(e vfs.DirEntry) (f *file, why string, err error) {
 		return nil, fmt.Sprintf("it has %d bytes, not %d", e.Size, x.cfg.fileBytes()), nil
 	}
 	f = &file{path: filepath.Join(x.cfg.Dir, e.Name)}
-	r, err := x.acquire(f)
+	r, err := x.fs.Open(f.path, vfs.Read)
 	if err != nil {
 		return nil, "", err
 	}
-	defer x.release(f)
+	defer func() { err = errors.Join(err, r.Close()) }()
 	var b [headerBytes]byte
 	if err := readFull(r, b[:], 0); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", f.path, err)
