@@ -88,6 +88,9 @@ func (s *Scanner) fill(n int, segEnd int64) ([]byte, error) {
 		return s.buf[s.at-s.from:], nil
 	}
 	want := min(int64(max(n, scanBytes)), segEnd-s.at)
+	if left := s.end - s.at; left >= int64(n) { // nothing behind the range is wanted
+		want = min(want, left)
+	}
 	if int64(cap(s.room)) < want {
 		s.room = make([]byte, max(want, scanBytes))
 	}

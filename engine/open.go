@@ -132,6 +132,7 @@ func (s *Store) removeAbort() error {
 func (s *Store) start() {
 	s.flusher = flush.Start(flush.Config{Sync: s.cfg.SyncFlush, Interval: s.cfg.FlushInterval, DirtyBytesMax: s.cfg.DirtyBytesMax,
 		Log: s.log, Device: s.cfg.Device, Durable: s.log.Written(), OnDurable: s.onDurable})
+	s.lookAtDisk()
 	s.appending.Go(s.appender)
 	s.running.Go(s.ticker)
 	s.running.Go(s.sweeper)
