@@ -47,7 +47,7 @@ func recordClient(t *testing.T, name, client string, binary bool) {
 		s.RegisterAt = namesrvProxy
 	})
 	told := *s
-	told.Namesrv, told.Binary = namesrvProxy, binary
+	told.Namesrv, told.Broker, told.Binary = namesrvProxy, brokerProxy, binary
 	c, err := newClient(client, &told)
 	if err != nil {
 		t.Fatal(err)
