@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -24,8 +23,7 @@ type Config struct {
 	// Identity of this broker in its cluster.
 	BrokerClusterName string `key:"brokerClusterName"`
 	BrokerName        string `key:"brokerName"`
-	BrokerId          int64  `key:"brokerId"`   // 0: master; others are refused until replication exists
-	BrokerRole        string `key:"brokerRole"` // ASYNC_MASTER
+	BrokerId          int64  `key:"brokerId"` // 0: master; others are refused until replication exists
 
 	NetConfig
 	RegisterConfig
@@ -83,8 +81,6 @@ type TopicsConfig struct {
 type ClientsConfig struct {
 	NotifyConsumerIdsChangedEnable bool          `key:"notifyConsumerIdsChangedEnable"`
 	ChannelExpiredTimeout          time.Duration `key:"channelExpiredTimeout"`
-	SubscriptionExpiredTimeout     time.Duration `key:"subscriptionExpiredTimeout"`
-	FlushConsumerOffsetInterval    time.Duration `key:"flushConsumerOffsetInterval"`
 }
 
 // SendConfig is what is accepted from producers.
@@ -93,29 +89,24 @@ type SendConfig struct {
 	RegionId                        string `key:"regionId"`
 	TraceOn                         bool   `key:"traceOn"`
 	StartAcceptSendRequestTimeStamp int64  `key:"startAcceptSendRequestTimeStamp"` // Unix time
-	RejectTransactionMessage        bool   `key:"rejectTransactionMessage"`
 }
 
 // PullConfig is how consumers and queries are answered.
 type PullConfig struct {
 	LongPollingEnable                 bool  `key:"longPollingEnable"`
 	ShortPollingTimeMills             int64 `key:"shortPollingTimeMills"`
-	SlaveReadEnable                   bool  `key:"slaveReadEnable"`
 	LitePullMessageEnable             bool  `key:"litePullMessageEnable"`
 	MaxTransferBytesOnMessageInMemory int   `key:"maxTransferBytesOnMessageInMemory"`
 	MaxTransferCountOnMessageInMemory int   `key:"maxTransferCountOnMessageInMemory"`
 	MaxTransferBytesOnMessageInDisk   int   `key:"maxTransferBytesOnMessageInDisk"`
 	MaxTransferCountOnMessageInDisk   int   `key:"maxTransferCountOnMessageInDisk"`
-	MaxFilterMessageSize              int   `key:"maxFilterMessageSize"`          // bytes of ConsumeQueue one pull may look through
-	AccessMessageInMemoryMaxRatio     int   `key:"accessMessageInMemoryMaxRatio"` // of the RAM
 	DefaultQueryMaxNum                int   `key:"defaultQueryMaxNum"`
 	MaxMsgsNumBatch                   int   `key:"maxMsgsNumBatch"`
 }
 
 // ScheduleConfig is delayed delivery by level.
 type ScheduleConfig struct {
-	MessageDelayLevel        string        `key:"messageDelayLevel"` // see Config.DelayLevels
-	FlushDelayOffsetInterval time.Duration `key:"flushDelayOffsetInterval"`
+	MessageDelayLevel string `key:"messageDelayLevel"` // see Config.DelayLevels
 }
 
 // StoreConfig is the files of the store.
@@ -127,9 +118,8 @@ type StoreConfig struct {
 	MaxHashSlotNum             int    `key:"maxHashSlotNum"`
 	MaxIndexNum                int    `key:"maxIndexNum"`
 	MessageIndexEnable         bool   `key:"messageIndexEnable"`
-	CheckCRCOnRecover          bool   `key:"checkCRCOnRecover"`
 	ConsumeQueueOpenFilesMax   int    `key:"consumeQueueOpenFilesMax"`
-	ConsumeQueueTailEntriesMax int    `key:"consumeQueueTailEntriesMax"` // over all queues, 20 bytes each
+	ConsumeQueueTailBytesMax   int64  `key:"consumeQueueTailBytesMax"` // of all queues
 }
 
 // FlushConfig is when and how bytes reach the disk.
@@ -140,7 +130,6 @@ type FlushConfig struct {
 	FlushIntervalConsumeQueue time.Duration `key:"flushIntervalConsumeQueue"` // between sweeps
 	FlushEngine               string        `key:"flushEngine"`               // auto, syscall, io_uring
 	DirtyBytesMax             int64         `key:"dirtyBytesMax"`             // ASYNC_FLUSH
-	ZeroAheadBytes            int64         `key:"zeroAheadBytes"`            // SYNC_FLUSH
 }
 
 // Sync tells whether a send is answered only when it is on the disk.
@@ -161,12 +150,12 @@ type RetentionConfig struct {
 
 // LimitsConfig is ringmq's own bounds.
 type LimitsConfig struct {
-	BytesInFlightMax     int64 `key:"bytesInFlightMax"`     // taken from producers and not yet answered
+	BytesInFlightMax     int64 `key:"maxBytesInFlight"`     // taken from producers and not yet answered
 	ConnInboundBytesMax  int   `key:"connInboundBytesMax"`  // undecoded, of one connection
 	ConnOutboundBytesMax int   `key:"connOutboundBytesMax"` // unsent, of one connection
 	ConnTotalBytesMax    int64 `key:"connTotalBytesMax"`    // both, of all connections
 	FrameBytesMax        int   `key:"frameBytesMax"`
-	EventLoops           int   `key:"eventLoops"`   // 0: as many as GOMAXPROCS
+	EventLoops           int   `key:"eventLoops"`   // 0: netloop's choice
 	PoolWorkers          int   `key:"poolWorkers"`  // goroutines for requests that may wait for the disk
 	PoolQueueMax         int   `key:"poolQueueMax"` // requests waiting for one of them
 }
@@ -186,11 +175,8 @@ func DefaultConfig() Config {
 func LoadConfig(settings []config.Setting) (Config, []config.Warning, error) {
 	var c Config
 	warnings, err := ConfigTable.Load(&c, settings)
-	if err != nil {
-		return c, warnings, err
-	}
 	c.Complete()
-	return c, warnings, c.Validate()
+	return c, warnings, errors.Join(err, c.Validate())
 }
 
 // Complete fills every field that is still empty and is derived from another
@@ -222,9 +208,6 @@ func (c *Config) Complete() {
 	if rest := c.MappedFileSizeConsumeQueue % 20; rest != 0 {
 		c.MappedFileSizeConsumeQueue += 20 - rest // as Java: whole entries
 	}
-	if c.EventLoops == 0 {
-		c.EventLoops = runtime.GOMAXPROCS(0)
-	}
 	// As Java's broker: the NameServer forgets a broker after two minutes.
 	c.RegisterNameServerPeriod = min(max(c.RegisterNameServerPeriod, 10*time.Second), 60*time.Second)
 	// As Java's store: these two never go above 90 and 85 whatever is set.
@@ -243,10 +226,6 @@ func (c *Config) Validate() error {
 		}
 		s.Value = got
 		errs = append(errs, &config.KeyError{Setting: s, Want: want})
-	}
-	const noSlaves = "slaves and synchronous replication do not exist yet"
-	if c.BrokerRole != "ASYNC_MASTER" {
-		refuse("brokerRole", c.BrokerRole, "ASYNC_MASTER: "+noSlaves)
 	}
 	if c.BrokerId != 0 {
 		refuse("brokerId", fmt.Sprint(c.BrokerId), "0, the master: "+noSlaves)
@@ -275,6 +254,15 @@ func (c *Config) Validate() error {
 	}
 	if strings.Contains(c.StorePathCommitLog, ",") {
 		refuse("storePathCommitLog", c.StorePathCommitLog, "one directory: several are not supported; join them with a logical volume")
+	}
+	if limit := c.SendBytesMax(); c.FrameBytesMax < limit {
+		refuse("frameBytesMax", fmt.Sprint(c.FrameBytesMax), fmt.Sprintf("at least %d, so that a message of maxMessageSize %d fits", limit, c.MaxMessageSize))
+	}
+	if limit := c.FrameBytesMax + 64<<10; c.ConnInboundBytesMax < limit {
+		refuse("connInboundBytesMax", fmt.Sprint(c.ConnInboundBytesMax), fmt.Sprintf("at least %d, frameBytesMax and one read", limit))
+	}
+	if limit := int64(max(c.ConnInboundBytesMax, c.ConnOutboundBytesMax)); c.ConnTotalBytesMax < limit {
+		refuse("connTotalBytesMax", fmt.Sprint(c.ConnTotalBytesMax), fmt.Sprintf("at least %d, the bounds of one connection", limit))
 	}
 	if limit := int64(c.MaxMessageSize) + 64<<10 + 8; c.MappedFileSizeCommitLog < limit {
 		refuse("mappedFileSizeCommitLog", fmt.Sprint(c.MappedFileSizeCommitLog),

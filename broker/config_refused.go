@@ -13,6 +13,7 @@ func refusedTrue(name, meaning, why string) config.Key {
 const (
 	noAuth       = "authentication and authorization do not exist yet, and an open broker is not what this asks for"
 	noTLS        = "TLS does not exist yet; put a TLS proxy in front, or leave the key out"
+	noSlaves     = "slaves and synchronous replication do not exist yet"
 	noReplicas   = "replication does not exist yet, and sends would be answered without the copies this asks for"
 	noController = "controller mode does not exist yet"
 	noRocksDB    = "queues and tables in RocksDB are not supported; Apache can export such a store's topics to a broker with file queues"

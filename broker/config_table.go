@@ -14,7 +14,7 @@ var ConfigTable = config.New("broker", Config{}, concat(
 	section("Network", networkKeys),
 	section("Registration with NameServers", registerKeys),
 	section("Topics and groups", topicKeys),
-	section("Clients and consumer offsets", clientKeys),
+	section("Clients", clientKeys),
 	section("Sends", sendKeys),
 	section("Pulls and queries", pullKeys),
 	section("Delay levels", scheduleKeys),
@@ -77,7 +77,7 @@ var identityKeys = []config.Key{
 	important(text("brokerClusterName", "DefaultCluster", "name of the cluster; also of one of its topics")),
 	important(found(text("brokerName", "", "name of the group of brokers that hold the same messages"), "local host name")),
 	important(number("brokerId", "", "0", 0, maxInt64, "0 is the master. Slaves are refused until replication exists")),
-	important(text("brokerRole", "ASYNC_MASTER", "SYNC_MASTER and SLAVE are refused until replication exists", "ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
+	important(refused("brokerRole", config.String, "ASYNC_MASTER", "master or slave, and whether a master waits for one", noSlaves, "ASYNC_MASTER")),
 }
 
 var networkKeys = []config.Key{
@@ -112,8 +112,6 @@ var topicKeys = []config.Key{
 var clientKeys = []config.Key{
 	live(boolean("notifyConsumerIdsChangedEnable", "true", "tell a group's consumers when one joins or leaves")),
 	duration("channelExpiredTimeout", "ms", "120000", 1, dayMs, "clients that sent no heartbeat for so long are dropped"),
-	duration("subscriptionExpiredTimeout", "ms", "600000", 1, dayMs, "age at which a subscription known only from pulls is dropped"),
-	duration("flushConsumerOffsetInterval", "ms", "5000", 1, dayMs, "between foldings of the journal of consumer offsets into consumerOffset.json"),
 }
 
 var sendKeys = []config.Key{
@@ -121,27 +119,22 @@ var sendKeys = []config.Key{
 	live(text("regionId", "DefaultRegion", "stamped on messages and on answers to sends")),
 	live(boolean("traceOn", "true", "stamped likewise: clients may send traces")),
 	live(number("startAcceptSendRequestTimeStamp", "ms", "0", 0, maxInt64, "Unix time before which sends are refused")),
-	live(boolean("rejectTransactionMessage", "false", "refuse transactional messages")),
 }
 
 var pullKeys = []config.Key{
 	live(boolean("longPollingEnable", "true", "hold a pull that finds nothing for as long as the client asks")),
 	live(number("shortPollingTimeMills", "ms", "1000", 0, dayMs, "how long it is held otherwise")),
-	live(boolean("slaveReadEnable", "false", "tell consumers that are far behind to read from a slave")),
 	live(boolean("litePullMessageEnable", "true", "serve lite pull consumers (request 361)")),
 	live(number("maxTransferBytesOnMessageInMemory", "bytes", "262144", 1, 16*mib, "most bytes of one pull's answer, the first message apart")),
 	live(number("maxTransferCountOnMessageInMemory", "messages", "32", 1, 65535, "most messages of one pull's answer")),
 	live(number("maxTransferBytesOnMessageInDisk", "bytes", "65536", 1, 16*mib, "the same where the messages must come from the disk")),
 	live(number("maxTransferCountOnMessageInDisk", "messages", "8", 1, 65535, "the same where the messages must come from the disk")),
-	live(number("maxFilterMessageSize", "bytes", "16000", 20, 16*mib, "bytes of ConsumeQueue (20 a message) that one pull looks through for matching tags")),
-	live(number("accessMessageInMemoryMaxRatio", "%", "40", 1, 100, "share of the RAM that counts as recent log; a consumer further behind is slow")),
 	live(number("defaultQueryMaxNum", "messages", "32", 1, 65535, "most messages of one query by key")),
 	live(number("maxMsgsNumBatch", "messages", "64", 1, 65535, "most index entries of one query by key")),
 }
 
 var scheduleKeys = []config.Key{
 	found(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries"), ""),
-	duration("flushDelayOffsetInterval", "ms", "10000", 1, dayMs, "between foldings of the progress of delays into delayOffset.json"),
 }
 
 var storeKeys = []config.Key{
@@ -152,9 +145,8 @@ var storeKeys = []config.Key{
 	number("maxHashSlotNum", "slots", "5000000", 1, 100_000_000, "hash slots of an index file; must not change over a store's life"),
 	number("maxIndexNum", "entries", "20000000", 2, 400_000_000, "entries of an index file; must not change over a store's life"),
 	live(boolean("messageIndexEnable", "true", "index messages by key")),
-	boolean("checkCRCOnRecover", "true", "check bodies when recovering the log's end"),
 	number("consumeQueueOpenFilesMax", "files", "4096", 16, maxInt32, "ConsumeQueue files kept open at once"),
-	number("consumeQueueTailEntriesMax", "entries", "4000000", 1024, maxInt32, "ConsumeQueue entries of all queues kept in memory for consumers that keep up, 20 bytes each"),
+	number("consumeQueueTailBytesMax", "bytes", "67108864", mib, 64*gib, "ConsumeQueue entries of all queues kept in memory for consumers that keep up"),
 }
 
 var flushKeys = []config.Key{
@@ -164,7 +156,6 @@ var flushKeys = []config.Key{
 	live(duration("flushIntervalConsumeQueue", "ms", "1000", 1, dayMs, "between sweeps of ConsumeQueues and index to the disk")),
 	important(text("flushEngine", "auto", "how the log is written and synced; auto measures both here and takes io_uring where it is at least 10 % faster", "auto", "syscall", "io_uring")),
 	number("dirtyBytesMax", "bytes", "67108864", mib, 64*gib, "written and not yet synced bytes of the log under ASYNC_FLUSH at which a sync starts at once"),
-	number("zeroAheadBytes", "bytes", "67108864", mib, 2*gib-1, "zero-filled part of the newest segment kept ahead of the writer under SYNC_FLUSH"),
 }
 
 var retentionKeys = []config.Key{
@@ -180,13 +171,13 @@ var retentionKeys = []config.Key{
 }
 
 var limitKeys = []config.Key{
-	number("bytesInFlightMax", "bytes", "67108864", mib, 64*gib, "messages taken from producers and not yet answered; above it sends are answered SYSTEM_BUSY"),
-	number("connInboundBytesMax", "bytes", "33554432", 64*kib, gib, "undecoded bytes held for one connection; above it the connection is closed"),
-	number("connOutboundBytesMax", "bytes", "33554432", 64*kib, gib, "unsent bytes held for one connection; above half of it its requests wait, above it the connection is closed"),
+	number("maxBytesInFlight", "bytes", "67108864", mib, 64*gib, "messages taken from producers and not yet answered; above it sends are answered SYSTEM_BUSY"),
+	number("connInboundBytesMax", "bytes", "33554432", 128*kib, gib, "undecoded bytes held for one connection; above it the connection is closed"),
+	number("connOutboundBytesMax", "bytes", "33554432", 128*kib, gib, "unsent bytes held for one connection; above half of it its requests wait, above it the connection is closed"),
 	number("connTotalBytesMax", "bytes", "268435456", mib, 64*gib, "both, over all connections"),
 	number("frameBytesMax", "bytes", "16777216", 64*kib, 16*mib, "largest frame; a connection that announces a larger one is closed"),
-	found(number("eventLoops", "loops", "0", 0, 1024, "event loops of the network"), "as many as CPUs the process may use"),
-	number("poolWorkers", "goroutines", "32", 1, 4096, "requests served at once beside the event loops, because they may wait for the disk"),
+	found(number("eventLoops", "loops", "0", 0, 1024, "event loops of the network"), "half of the CPUs the process may use"),
+	number("poolWorkers", "goroutines", "16", 1, 4096, "requests served at once beside the event loops, because they may wait for the disk"),
 	number("poolQueueMax", "requests", "10000", 1, maxInt32, "requests that wait for one of them; above it they are answered SYSTEM_BUSY"),
 	important(text("logLevel", "info", "least level of the log on standard error", "debug", "info", "warn", "error")),
 }

@@ -59,11 +59,8 @@ func DefaultConfig() Config {
 func LoadConfig(settings []config.Setting) (Config, []config.Warning, error) {
 	var c Config
 	warnings, err := ConfigTable.Load(&c, settings)
-	if err != nil {
-		return c, warnings, err
-	}
 	c.Complete()
-	return c, warnings, c.Validate()
+	return c, warnings, errors.Join(err, c.Validate())
 }
 
 // Complete fills what is still empty and derived from the host.
