@@ -117,7 +117,7 @@ type Index struct {
 	fdMu sync.Mutex
 	uses uint64 // clock of the least recently used; guarded by fdMu
 
-	rebuildFrom message.LogOffset // written by Open
+	rebuildFrom message.LogOffset // written by Open and TruncateAbove
 	rebuild     bool
 }
 
@@ -287,8 +287,9 @@ func (x *Index) EndLog() message.LogOffset {
 // files after a crash. 0 when there is none. Any goroutine.
 func (x *Index) SafeMillis() int64 { return x.safe.Load() }
 
-// RebuildFrom says from where the log must be dispatched again because Open
-// set the newest file aside; ok is false when it did not.
+// RebuildFrom says from where the log must be dispatched again because Open or
+// TruncateAbove set the newest file aside, or removed it as Apache's broker
+// would; ok is false when they did not. To be asked before dispatch begins.
 func (x *Index) RebuildFrom() (from message.LogOffset, ok bool) { return x.rebuildFrom, x.rebuild }
 
 // Stats is what an Index holds.

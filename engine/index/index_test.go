@@ -410,6 +410,37 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// Damage that only shows when the slots are made again.
+func TestDamagedEntries(t *testing.T) {
+	for _, truncate := range []bool{false, true} {
+		mem := vfs.NewMem()
+		x := mustOpen(t, small(mem))
+		putN(t, x, 0, 130)
+		must(t, x.Sweep())
+		newest := x.newest()
+		f, err := mem.Open(newest.path, vfs.ReadWrite)
+		must(t, err)
+		_, err = f.WriteAt([]byte{0xff}, x.entriesAt(newest.count-5)) // a negative hash
+		must(t, errors.Join(err, f.Close()))
+		cfg := small(mem)
+		if !truncate {
+			cfg.Clean, cfg.Ours = false, true
+			cfg.SlotEvery = 1 << 20
+		}
+		x = mustOpen(t, cfg)
+		if truncate {
+			must(t, x.TruncateAbove(10*120))
+		}
+		from, ok := x.RebuildFrom()
+		if !ok || x.EndLog() != from {
+			t.Fatalf("rebuild from %d (%t), end %d", from, ok, x.EndLog())
+		}
+		putN(t, x, int(from)/10, 130)
+		wantKeys(t, x, 0, 130)
+		must(t, x.Close())
+	}
+}
+
 func TestOtherFileSize(t *testing.T) {
 	mem := vfs.NewMem()
 	x := mustOpen(t, small(mem))

@@ -177,7 +177,7 @@ func (x *Index) trust() error {
 		return nil
 	}
 	if err := x.reopen(f, true); err != nil {
-		return err
+		return x.giveUp(f, err)
 	}
 	if int(f.count) >= x.cfg.Entries { // only its slots may be missing
 		f.ring = nil
@@ -186,11 +186,33 @@ func (x *Index) trust() error {
 	return nil
 }
 
+// giveUp sets the newest file f aside if err says that it is damaged; any other
+// error comes back.
+func (x *Index) giveUp(f *file, err error) error {
+	if !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	x.forget(f)
+	if err := x.setAside(filepath.Base(f.path), err.Error(), true, *x.files.Load()); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.endLog = int64(x.rebuildFrom)
+	x.mu.Unlock()
+	return nil
+}
+
 // remove deletes f, which is the oldest or the newest file.
 func (x *Index) remove(f *file) error {
 	if err := x.fs.Remove(f.path); err != nil {
 		return err
 	}
+	x.forget(f)
+	return nil
+}
+
+// forget takes f off the list; its name is gone already, or about to go.
+func (x *Index) forget(f *file) {
 	x.mu.Lock()
 	x.dirDirty = true
 	x.setFiles(slices.DeleteFunc(slices.Clone(*x.files.Load()), func(g *file) bool { return g == f }))
@@ -212,7 +234,6 @@ func (x *Index) remove(f *file) error {
 	if pinned {
 		x.release(f)
 	}
-	return nil
 }
 
 // DeleteBelow removes files, the newest excepted, whose records are all below
@@ -242,8 +263,9 @@ func (x *Index) DeleteBelow(minLog message.LogOffset) (deleted int, err error) {
 	return deleted, nil
 }
 
-// TruncateAbove forgets, durably, the records at or above log. No Put or Sweep
-// may be under way. Blocks on the disk.
+// TruncateAbove forgets, durably, the records at or above log; a newest file
+// that proves damaged is set aside, see RebuildFrom. No Put or Sweep may be
+// under way. Blocks on the disk.
 func (x *Index) TruncateAbove(log message.LogOffset) error {
 	x.sweepMu.Lock()
 	defer x.sweepMu.Unlock()
@@ -266,7 +288,7 @@ func (x *Index) TruncateAbove(log message.LogOffset) error {
 		return err
 	}
 	if err := x.cut(f, int64(log)); err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return x.giveUp(f, fmt.Errorf("%s: %w", f.path, err))
 	}
 	f.durable = 0 // the header goes out in any case
 	return x.sweep(true)

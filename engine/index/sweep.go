@@ -88,6 +88,9 @@ func (x *Index) sweepFile(f *file, slots bool) error {
 			return err
 		}
 	}
+	if err := f.f.SyncData(); err != nil {
+		return x.fail(f.path, err)
+	}
 	if h.count == f.durable {
 		return nil
 	}
