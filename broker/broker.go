@@ -145,7 +145,7 @@ func (b *Broker) storeConfig() engine.Config {
 	return engine.Config{
 		FS: b.fs, Dir: c.StorePathRootDir, CommitLogDir: c.StorePathCommitLog,
 		SegmentBytes: c.MappedFileSizeCommitLog, ConsumeQueueBytes: c.MappedFileSizeConsumeQueue,
-		OpenFilesMax: c.ConsumeQueueOpenFilesMax, TailEntriesMax: c.ConsumeQueueTailEntriesMax,
+		OpenFilesMax: c.ConsumeQueueOpenFilesMax, TailBytesMax: c.ConsumeQueueTailBytesMax,
 		SyncFlush: c.Sync(), Device: b.device, FlushInterval: c.FlushIntervalCommitLog, DirtyBytesMax: c.DirtyBytesMax,
 		SyncFlushTimeout: c.SyncFlushTimeout, SweepInterval: c.FlushIntervalConsumeQueue,
 		MaxBytesInFlight: c.BytesInFlightMax,

@@ -49,7 +49,7 @@ func startBrokerIn(t *testing.T, dir string, change func(*Config)) *Broker {
 	return b
 }
 
-func stopBroker(t *testing.T, b *Broker) {
+func stopBroker(t testing.TB, b *Broker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -60,7 +60,7 @@ func stopBroker(t *testing.T, b *Broker) {
 
 // freePorts finds a port that is free together with the one two below it. It
 // stays below 32768, where no outgoing connection takes it meanwhile.
-func freePorts(t *testing.T) int {
+func freePorts(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		p := 12000 + rand.IntN(20000)
@@ -93,7 +93,7 @@ func dial(t *testing.T, b *Broker) *rpc.Conn {
 // answer; ok is what its code must be.
 func call(t *testing.T, c *rpc.Conn, code remoting.RequestCode, want remoting.ResponseCode, body []byte, fields ...string) *remoting.Command {
 	t.Helper()
-	req := remoting.NewRequest(code)
+	req := remoting.NewRequest(int32(code))
 	req.Version = 479
 	for i := 0; i < len(fields); i += 2 {
 		req.Set(fields[i], fields[i+1])

@@ -165,7 +165,7 @@ func (p *heldPull) RunOnLoop(*netloop.Loop) {
 		return
 	}
 	b := p.home.table.b
-	if b.rerunPull(p, false) {
+	if b.answerPull(&p.pull, p.home.loop.User.(*loopState), lookAgain) {
 		p.home.drop(p)
 		return
 	}
@@ -211,7 +211,7 @@ func (h *loopHolds) end(nowMs int64) {
 	for len(h.byEnd) > 0 && h.byEnd[0].endMs <= nowMs {
 		p := h.byEnd[0]
 		if !p.conn.Closed() {
-			h.table.b.rerunPull(p, true)
+			h.table.b.answerPull(&p.pull, h.loop.User.(*loopState), lookLast)
 		}
 		h.drop(p)
 	}

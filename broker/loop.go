@@ -12,12 +12,13 @@ import (
 
 const (
 	// batchBytes is from which size on a loop hands its batch to the engine
-	// before its read event is over.
-	batchBytes = 1 << 20
+	// before its round is over: the appender writes while the loop decodes the
+	// rest, and buffers stay small enough to be kept.
+	batchBytes = 128 << 10
 	// batchKeepBytes is the largest buffer a loop keeps for its next batch.
 	batchKeepBytes = 256 << 10
 	// batchesKept is how many empty batches a loop keeps.
-	batchesKept = 64
+	batchesKept = 32
 	// directConns is the number of connections up to which a loop may append
 	// by itself: with more of them, batches from one loop are worth the
 	// hand-over to the appender.

@@ -55,7 +55,7 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 		b.offsets.Commit(h.Topic, h.ConsumerGroup, h.QueueID, h.CommitOffset)
 	}
 	state := c.Loop().User.(*loopState)
-	if b.answerPull(&p, state, false) {
+	if b.answerPull(&p, state, lookFirst) {
 		return
 	}
 	wait := h.SuspendMillis
@@ -64,7 +64,7 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 	}
 	mayHold := h.SysFlag&remoting.PullSuspend != 0 && wait > 0 && !p.to.Oneway
 	if !mayHold || !state.holds.hold(&heldPull{pull: p}, b.now().UnixMilli()+wait) {
-		b.answerPull(&p, state, true)
+		b.answerPull(&p, state, lookLast)
 	}
 }
 
@@ -130,9 +130,19 @@ func (b *Broker) pullFilter(p *pull, h *remoting.PullHeader) error {
 	return nil
 }
 
+// When a pull looks into its queue.
+type look int
+
+const (
+	lookFirst look = iota // as it comes in
+	lookAgain             // held, and something arrived
+	lookLast              // its time is over, or it may not be held
+)
+
 // answerPull looks into the queue and answers, on p's loop. It says false when
-// there is nothing yet and the pull may be held; last answers that too.
-func (b *Broker) answerPull(p *pull, state *loopState, last bool) bool {
+// there is nothing yet for it and it may be held; the last look answers that
+// too.
+func (b *Broker) answerPull(p *pull, state *loopState, look look) bool {
 	res := &state.got
 	b.store.Get(&engine.GetRequest{Queue: p.queue, Offset: p.offset, MaxMsgs: p.maxMsgs, MaxBytes: p.maxBytes, Filter: p.filter}, res)
 	defer res.Release()
@@ -147,7 +157,7 @@ func (b *Broker) answerPull(p *pull, state *loopState, last bool) bool {
 		b.replyFound(p, state, res)
 		return true
 	case engine.NoMatched:
-		if !last && p.offset != p.asked { // held, and nothing of what arrived is for it
+		if look == lookAgain { // nothing of what arrived is for it: go on waiting behind it
 			p.offset = res.Next
 			return false
 		}
@@ -156,17 +166,11 @@ func (b *Broker) answerPull(p *pull, state *loopState, last bool) bool {
 	if code == remoting.PullNotFound && p.offset != p.asked {
 		code = remoting.PullRetryImmediately // the client moves on over what its filter drops
 	}
-	if code == remoting.PullNotFound && !last {
+	if code == remoting.PullNotFound && look != lookLast {
 		return false
 	}
 	b.replyPull(p, res, code, res.Status.String())
 	return true
-}
-
-// rerunPull runs a held pull again, on its loop. It says whether it was
-// answered; last answers in any case.
-func (b *Broker) rerunPull(p *heldPull, last bool) bool {
-	return b.answerPull(&p.pull, p.home.loop.User.(*loopState), last)
 }
 
 // pullCode maps the state of a queue to the code that lets every client

@@ -35,7 +35,7 @@ type Config struct {
 	SegmentBytes      int64 // mappedFileSizeCommitLog; bytes; default 1 GiB
 	ConsumeQueueBytes int64 // mappedFileSizeConsumeQueue; bytes, a multiple of 20; default 6,000,000
 	OpenFilesMax      int   // ConsumeQueue files held open; default the consumequeue's own
-	TailEntriesMax    int   // ConsumeQueue entries held in memory; default the consumequeue's own
+	TailBytesMax      int64 // consumeQueueTailBytesMax; ConsumeQueue entries held in memory; default the consumequeue's own
 
 	SyncFlush        bool             // flushDiskType=SYNC_FLUSH
 	Device           commitlog.Device // how bytes reach the disk, a flush.Switch where that may change; default flush.NewSyscall(). The store closes it
@@ -44,7 +44,7 @@ type Config struct {
 	SyncFlushTimeout time.Duration    // syncFlushTimeout; default 5 s
 	SweepInterval    time.Duration    // flushIntervalConsumeQueue; default 1 s
 
-	MaxBytesInFlight int64         // maxBytesInFlight; bytes handed to Put and not done; default 64 MiB
+	MaxBytesInFlight int64         // bytesInFlightMax; bytes handed to Put and not done; default 64 MiB
 	DrainMax         time.Duration // Admit refuses when the backlog would take longer; default 3 s
 
 	NoIndex      bool // messageIndexEnable=false
@@ -154,7 +154,7 @@ func (c *Config) check() error {
 	case c.ConsumeQueueBytes <= 0 || c.ConsumeQueueBytes%consumequeue.EntryBytes != 0:
 		return fmt.Errorf("%w: ConsumeQueueBytes (mappedFileSizeConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.ConsumeQueueBytes, consumequeue.EntryBytes)
 	case c.MaxBytesInFlight < 0:
-		return fmt.Errorf("%w: MaxBytesInFlight (maxBytesInFlight) is %d", ErrConfig, c.MaxBytesInFlight)
+		return fmt.Errorf("%w: MaxBytesInFlight (bytesInFlightMax) is %d", ErrConfig, c.MaxBytesInFlight)
 	case c.DiskMaxUsed > c.DiskForceClean || c.DiskForceClean > c.DiskFull || c.DiskFull > 1:
 		return fmt.Errorf("%w: disk ratios are %.2f, %.2f, %.2f (diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio), want them rising and at most 1",
 			ErrConfig, c.DiskMaxUsed, c.DiskForceClean, c.DiskFull)

@@ -88,7 +88,7 @@ func (s *Store) openQueues(r *recovery) (err error) {
 	}
 	s.queues, err = consumequeue.Open(consumequeue.Config{FS: s.fs, Dir: filepath.Join(s.cfg.Dir, "consumequeue"),
 		FileBytes: s.cfg.ConsumeQueueBytes, Trust: trust, OpenFilesMax: s.cfg.OpenFilesMax,
-		TailEntriesMax: s.cfg.TailEntriesMax, Logger: s.logger})
+		TailBytesMax: s.cfg.TailBytesMax, Logger: s.logger})
 	if err != nil || s.cfg.NoIndex {
 		return err
 	}
