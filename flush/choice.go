@@ -45,6 +45,9 @@ const (
 // in less than a second of the disk's time, and then remembered. A closed stop
 // ends it with an error. Blocks; the caller gives it a goroutine.
 func Measure(fs vfs.FS, dir string, stop <-chan struct{}) (Choice, error) {
+	if err := vfs.MkdirAllSync(fs, dir); err != nil { // a broker's first start
+		return Choice{Engine: EngineSyscall}, fmt.Errorf("flush: measuring engines: %w", err)
+	}
 	c := Choice{Engine: EngineSyscall, Device: deviceOf(dir), Kernel: kernelRelease()}
 	ring, err := NewRing(0)
 	if err != nil {

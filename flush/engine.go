@@ -13,7 +13,7 @@ type EngineConfig struct {
 	// Engine is flushEngine: auto, syscall or io_uring.
 	Engine string
 	FS     vfs.FS
-	// Dir is the store root, where the choice is remembered. It must be there.
+	// Dir is the store root, where the choice is remembered; made when missing.
 	Dir    string
 	Logger *slog.Logger
 	// OnChoice is told the choice, once, when it is made; may be nil. Under

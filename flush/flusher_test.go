@@ -271,7 +271,7 @@ func noRing() error {
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestMeasureRemembers(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "store")
 	c, err := Measure(vfs.OS(), dir, nil)
 	must(t, err)
 	if c.Reason == "" || c.Engine == "" {

@@ -105,10 +105,13 @@ func TestParseName(t *testing.T) {
 }
 
 func TestReadAcrossSegments(t *testing.T) {
-	for _, opt := range []Options{{}, {Spare: true}, {Zero: true, Spare: true}} {
+	for i, opt := range []Options{{}, {Spare: true}, {Zero: true, Spare: true}, {}, {Zero: true, Spare: true}} {
 		t.Run(fmt.Sprintf("zero %v spare %v", opt.Zero, opt.Spare), func(t *testing.T) {
-			fs := vfs.NewMem()
-			s := openSet(t, fs, "log", opt)
+			fs, dir := vfs.FS(vfs.NewMem()), "log"
+			if i > 2 {
+				fs, dir = vfs.OS(), filepath.Join(t.TempDir(), "log")
+			}
+			s := openSet(t, fs, dir, opt)
 			if s.Find(0) != nil || s.Min() != 0 || s.End() != 0 {
 				t.Fatal("an empty set has something")
 			}
@@ -127,7 +130,7 @@ func TestReadAcrossSegments(t *testing.T) {
 			}
 			seg.Release()
 			must(t, s.Close(true))
-			if got := names(t, fs, "log"); got != fmt.Sprintf(" %d %d %d", size, 2*size, 3*size) {
+			if got := names(t, fs, dir); got != fmt.Sprintf(" %d %d %d", size, 2*size, 3*size) {
 				t.Fatalf("after a clean close: %q", got)
 			}
 		})
@@ -297,9 +300,13 @@ func TestDeleteUnderReaders(t *testing.T) {
 // The writer runs as fast as it can against the preparer's zeros: no byte of
 // its own may become zero, whoever is ahead.
 func TestZerosNeverHitTheWriter(t *testing.T) {
+	t.Run("Mem", func(t *testing.T) { zerosAndWriter(t, vfs.NewMem(), "log") })
+	t.Run("OS", func(t *testing.T) { zerosAndWriter(t, vfs.OS(), t.TempDir()) })
+}
+
+func zerosAndWriter(t *testing.T, fs vfs.FS, dir string) {
 	const big = 4 << 20
-	fs := vfs.NewMem()
-	s, err := OpenSet(fs, "log", big, Options{Zero: true, Spare: true, AheadBytes: 1 << 20})
+	s, err := OpenSet(fs, dir, big, Options{Zero: true, Spare: true, AheadBytes: 1 << 20})
 	must(t, err)
 	defer s.Close(false)
 	_, err = s.Next(0)
