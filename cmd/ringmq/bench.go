@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ringmq/ringmq/bench"
+)
+
+// benchFlags is what the bench sub-commands share.
+type benchFlags struct {
+	o      bench.Options
+	output string
+	create bool
+}
+
+// benchCommand is `ringmq bench`: load against a running broker or NameServer.
+func benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Load a running broker or NameServer and show what it does and costs",
+		Long: `Loads a running broker or NameServer, ours or Apache's, over raw connections
+with the frames Java clients send. Latency of a closed loop is from write to
+answer, of an open loop (--rate) from the time a message was due.`,
+	}
+	cmd.AddCommand(
+		benchMode("send", "Send messages: closed loop, or open loop with --rate", bench.Send),
+		benchMode("pull", "Pull a topic again and again (see --preload)", bench.Pull),
+		benchMode("e2e", "Send at --rate and receive by held pulls", bench.EndToEnd),
+		benchMode("route", "Ask a NameServer for the routes of --topics topics", bench.Route),
+		benchMode("floor", "Bare pwrite and fdatasync in --dir", bench.Floor),
+	)
+	return cmd
+}
+
+// benchMode makes one sub-command; all have the same flags, since most modes read
+// most of them.
+func benchMode(name, short string, run func(context.Context, bench.Options) (*bench.Result, error)) *cobra.Command {
+	f := &benchFlags{}
+	addr := "127.0.0.1:10911"
+	if name == "route" {
+		addr = "127.0.0.1:9876"
+	}
+	cmd := &cobra.Command{
+		Use:          name,
+		Short:        short,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.create && name != "route" && name != "floor" {
+				if err := bench.CreateTopic(cmd.Context(), &f.o); err != nil {
+					return err
+				}
+			}
+			res, err := run(cmd.Context(), f.o)
+			if err != nil {
+				return err
+			}
+			return f.print(cmd.OutOrStdout(), res)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.o.Addr, "addr", addr, "where the load goes, host:port")
+	fl.IntVar(&f.o.PID, "pid", 0, "process whose CPU and memory are read from /proc (0: none)")
+	fl.StringVar(&f.o.Dir, "dir", "", "a directory on the device whose writes and flushes are counted")
+	fl.IntVar(&f.o.Conns, "conns", 1, "connections")
+	fl.IntVar(&f.o.InFlight, "inflight", 1, "requests in flight on each connection")
+	fl.IntVar(&f.o.Rate, "rate", 0, "messages a second over all connections (0: closed loop)")
+	fl.IntVar(&f.o.Bytes, "bytes", 1024, "bytes of a body")
+	fl.DurationVar(&f.o.Duration, "duration", 10*time.Second, "how long to measure")
+	fl.DurationVar(&f.o.Warmup, "warmup", 2*time.Second, "load before measuring")
+	fl.StringVar(&f.o.Topic, "topic", "BenchTopic", "topic")
+	fl.BoolVar(&f.create, "create", true, "create the topic first, with --queues queues")
+	fl.IntVar(&f.o.Queues, "queues", 8, "queues of the topic")
+	fl.StringVar(&f.o.Broker, "broker", "broker-a", "brokerName that requests carry")
+	fl.StringVar(&f.o.Group, "group", "bench_consumer", "consumer group")
+	fl.IntVar(&f.o.Batch, "batch", 32, "messages asked for in one pull")
+	fl.IntVar(&f.o.Preload, "preload", 0, "messages to send before pulling")
+	fl.IntVar(&f.o.Topics, "topics", 1000, "topics of the NameServer load")
+	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func (f *benchFlags) print(w io.Writer, res *bench.Result) error {
+	switch f.output {
+	case "text":
+		return res.Print(w)
+	case "json":
+		b, err := json.MarshalIndent(res, "", "  ")
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		_, err = w.Write(append(b, '\n'))
+		return err
+	}
+	return errors.New("--output: want text or json, got " + f.output)
+}
