@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/ringmq/ringmq/commitlog"
@@ -113,7 +113,7 @@ func (s *Store) wasClean() (bool, error) {
 func (s *Store) writeAbort() error {
 	pid := s.cfg.Pid
 	if pid == 0 {
-		pid = os.Getpid()
+		pid = syscall.Getpid()
 	}
 	if err := s.fs.WriteFileAtomic(s.abortName(), strconv.AppendInt(nil, int64(pid), 10)); err != nil {
 		return fmt.Errorf("write abort: %w", err)
