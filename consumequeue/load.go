@@ -386,7 +386,11 @@ func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 		if !ok {
 			continue
 		}
-		lo, hi := base+1, base+r.s.unitsPerFile // lo-1 is trusted, hi is not or is the next file's
+		lo, more, err := r.firstUntrusted(base)
+		if err != nil || !more {
+			return lo, err
+		}
+		hi := base + r.s.unitsPerFile // lo-1 is trusted, hi is the next file's
 		for lo < hi {
 			mid := lo + (hi-lo)/2
 			ok, err := trusted(mid)
@@ -404,6 +408,25 @@ func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 	return first, nil
 }
 
+// headUnits is how many units of a file are read first: most queues are short.
+const headUnits = 200
+
+// firstUntrusted looks for the end of the trusted units at the beginning of a
+// file; more says that it is not there, and lo is where to look on.
+func (r *unitReader) firstUntrusted(base int64) (lo int64, more bool, err error) {
+	b := make([]byte, min(headUnits, r.s.unitsPerFile)*EntryBytes)
+	if err := r.read(b, base); err != nil {
+		return 0, false, err
+	}
+	for lo = base; len(b) > 0; b = b[EntryBytes:] {
+		if e := decodeEntry(b); !e.valid() || e.LogOffset >= r.s.cfg.Trust {
+			return lo, false, nil
+		}
+		lo++
+	}
+	return lo, true, nil
+}
+
 // walkUnits is how many units walk reads at once, after a first few: most
 // queues end early.
 const walkUnits = 3200
@@ -412,7 +435,7 @@ const walkUnits = 3200
 // before the end of the one before is invalid too: it is left over from a part
 // of the queue that was cut.
 func (r *unitReader) walk(from, end int64) (int64, error) {
-	b := make([]byte, 200*EntryBytes)
+	b := make([]byte, headUnits*EntryBytes)
 	var log message.LogOffset
 	for from < end {
 		n := min(int64(len(b)/EntryBytes), end-from, r.s.unitsPerFile-from%r.s.unitsPerFile)
@@ -442,7 +465,7 @@ func (r *unitReader) dirtyBehind(n, end int64) (bool, error) {
 	if n >= end {
 		return false, nil
 	}
-	b := make([]byte, min(200, r.s.unitsPerFile-n%r.s.unitsPerFile)*EntryBytes)
+	b := make([]byte, min(headUnits, r.s.unitsPerFile-n%r.s.unitsPerFile)*EntryBytes)
 	if err := r.read(b, n); err != nil {
 		return false, err
 	}
