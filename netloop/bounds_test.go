@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,13 +51,15 @@ func TestPeersThatDoNotRead(t *testing.T) {
 			}
 			eventually(t, "all four are held back", func() bool { return s.Stats().Stalls >= 4 })
 			fifth := dial(t, s)
-			var worst time.Duration
+			var trips []time.Duration
 			for i := range int32(500) {
 				begin := time.Now()
 				fifth.send(request(1, i, nil))
 				fifth.mustRead(i)
-				worst = max(worst, time.Since(begin))
+				trips = append(trips, time.Since(begin))
 			}
+			slices.Sort(trips)
+			median, worst := trips[len(trips)/2], trips[len(trips)-1]
 			st := s.Stats()
 			// Requests held back: 5 MB each, in a buffer that doubles.
 			limit := int64(4 * (outbound/2 + answer + gatherBytes + 8<<20))
@@ -66,10 +69,10 @@ func TestPeersThatDoNotRead(t *testing.T) {
 			if grown := heapBytes() - before; grown > limit+32<<20 { // garbage of growing included
 				t.Errorf("the heap has grown by %d bytes, want at most the bounds", grown)
 			}
-			if worst > 500*time.Millisecond {
-				t.Errorf("a round trip of the fifth connection took %v", worst)
+			if median > 50*time.Millisecond { // hundreds of times what it is alone
+				t.Errorf("the fifth connection's round trip: median %v", median)
 			}
-			t.Logf("heap +%d MiB, waiting %d MiB, worst round trip %v", (heapBytes()-before)>>20, st.WaitingBytes>>20, worst)
+			t.Logf("heap +%d MiB, waiting %d MiB, round trip: median %v, worst %v", (heapBytes()-before)>>20, st.WaitingBytes>>20, median, worst)
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 			defer cancel()
 			_ = s.Close(ctx) // they will not read

@@ -46,10 +46,10 @@ func (p *pool) work() {
 		if !p.drop.Load() {
 			p.begun.Add(1)
 			if j.run != nil {
-			j.run()
-		} else {
-			p.srv.cfg.Handler.Serve(j.c, j.req)
-		}
+				j.run()
+			} else {
+				p.srv.cfg.Handler.Serve(j.c, j.req)
+			}
 		}
 		p.busy.Add(-1)
 	}
