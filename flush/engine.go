@@ -3,6 +3,7 @@ package flush
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ringmq/ringmq/internal/vfs"
@@ -29,6 +30,8 @@ type Engine struct {
 	choice atomic.Pointer[Choice]
 	stop   chan struct{}
 	done   chan struct{}
+	once   sync.Once
+	err    error // of Close
 }
 
 // Open opens the Device that cfg asks for. Asked for io_uring where there is
@@ -61,11 +64,16 @@ func Open(cfg EngineConfig) (*Engine, error) {
 // goroutine.
 func (e *Engine) Choice() Choice { return *e.choice.Load() }
 
-// Close ends the measuring and gives back what the Device holds.
+// Close ends the measuring and gives back what the Device holds. The store
+// closes its Device; who opened it may do so again, for the case that no store
+// came of it.
 func (e *Engine) Close() error {
-	close(e.stop)
-	<-e.done
-	return e.Switch.Close()
+	e.once.Do(func() {
+		close(e.stop)
+		<-e.done
+		e.err = e.Switch.Close()
+	})
+	return e.err
 }
 
 // measure is the goroutine under auto.

@@ -351,6 +351,7 @@ func TestOpenEngine(t *testing.T) {
 			must(t, e.WriteV(f, [][]byte{[]byte("abc")}, 0))
 			must(t, e.Sync([]vfs.File{f}))
 			must(t, e.Close())
+			must(t, e.Close())
 		})
 	}
 	// Closed while it measures.

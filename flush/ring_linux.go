@@ -3,6 +3,7 @@ package flush
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -229,6 +230,9 @@ func (r *ring) open(entries uint) error {
 	return nil
 }
 
+// disabledSysctl says who may use io_uring: 0 all, 1 a group, 2 nobody.
+const disabledSysctl = "/proc/sys/kernel/io_uring_disabled"
+
 // unavailable says why io_uring_setup failed.
 func unavailable(err error) error {
 	why := "io_uring_setup failed"
@@ -236,7 +240,10 @@ func unavailable(err error) error {
 	case errors.Is(err, syscall.ENOSYS):
 		why = "this kernel has no io_uring, or a seccomp filter hides it"
 	case errors.Is(err, syscall.EPERM):
-		why = "not permitted: by sysctl kernel.io_uring_disabled, or by the container's seccomp profile"
+		why = "not permitted by the container's seccomp profile"
+		if b, err := os.ReadFile(disabledSysctl); err == nil && len(b) > 0 && b[0] != '0' {
+			why = "not permitted: sysctl kernel.io_uring_disabled is " + string(b[:1])
+		}
 	case errors.Is(err, syscall.ENOMEM):
 		why = "no memory for it (RLIMIT_MEMLOCK on kernels before 5.12)"
 	}

@@ -143,7 +143,7 @@ func TestRingFailedSyncIsFinal(t *testing.T) {
 func TestRingUnavailableSaysWhy(t *testing.T) {
 	tests := map[syscall.Errno]string{
 		syscall.ENOSYS: "this kernel has no io_uring",
-		syscall.EPERM:  "sysctl kernel.io_uring_disabled",
+		syscall.EPERM:  "not permitted",
 		syscall.ENOMEM: "RLIMIT_MEMLOCK",
 		syscall.EMFILE: "io_uring_setup failed",
 	}

@@ -27,7 +27,7 @@ const (
 	pause = 5 * time.Millisecond
 	// retryPause follows a failed step (a full disk): the writer meets the
 	// same error itself if it lasts.
-	retryPause = time.Second
+	retryPause = 5 * time.Second
 )
 
 // Reserve tells the Set that the writer is about to write up to position to.
@@ -39,11 +39,20 @@ func (s *Set) Reserve(to int64) {
 	s.claimed.Store(to)
 	if to > s.fence.Load() {
 		s.mu.Lock() // the step ends; the next one sees the claim
+		s.overtaken++
 		s.mu.Unlock()
 	}
 	if to >= s.wakeAt.Load() {
 		s.wake()
 	}
+}
+
+// Overtaken counts how often Reserve had to wait for the preparer. Any
+// goroutine; it may wait for one step itself.
+func (s *Set) Overtaken() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.overtaken
 }
 
 func (s *Set) wake() {
@@ -57,12 +66,18 @@ func (s *Set) wake() {
 func (s *Set) prepare() {
 	defer close(s.done)
 	var timer *time.Timer
+	failing := false
 	for {
 		wait, err := s.step()
 		if err != nil {
-			s.opt.Logger.Warn("preparing segments failed; retried", "dir", s.dir, "err", err)
+			if !failing { // one line for as long as it lasts
+				s.opt.Logger.Warn("preparing segments ahead failed; tried again until it works", "dir", s.dir, "err", err)
+			}
 			wait = retryPause
+		} else if failing {
+			s.opt.Logger.Info("preparing segments ahead works again", "dir", s.dir)
 		}
+		failing = err != nil
 		if wait == 0 {
 			select {
 			case <-s.stop:

@@ -66,6 +66,8 @@ type Set struct {
 	warming []byte   // what warm reads into; made when it is first needed
 	closed  bool
 
+	overtaken int64 // times the writer waited for a step
+
 	kick chan struct{}
 	done chan struct{} // closed when the preparer has ended
 	stop chan struct{}

@@ -79,7 +79,7 @@ const (
 	opRename
 )
 
-// add journals op in each directory it changes.
+// journal puts op down in each directory it changes.
 func (op *dirOp) journal() {
 	op.dir.pending = append(op.dir.pending, op)
 	if op.kind == opRename && op.from != op.dir {
@@ -99,7 +99,7 @@ func (d *memDir) sync() {
 		}
 		// The removal is durable, so the addition is: a rename never loses the
 		// file altogether.
-		op.from.synced = without(op.from.synced, op.oldName)
+		delete(op.from.synced, op.oldName)
 		if !op.added {
 			op.dir.synced[op.name] = op.e
 			op.dir.pending = slices.DeleteFunc(op.dir.pending, func(p *dirOp) bool { return p == op })
@@ -107,11 +107,6 @@ func (d *memDir) sync() {
 	}
 	d.synced = cloneMap(d.entries)
 	d.pending = nil
-}
-
-func without(m map[string]memEntry, name string) map[string]memEntry {
-	delete(m, name)
-	return m
 }
 
 func cloneMap(m map[string]memEntry) map[string]memEntry {

@@ -56,7 +56,7 @@ func (n *memNode) pageForWrite(i int64) *memPage {
 	return p
 }
 
-// zeroPages makes whole pages [from, to) zero; mu is held.
+// zeroWhole makes page i zero; mu is held.
 func (n *memNode) zeroWhole(i int64) {
 	if n.synced[i] != nil {
 		n.dirty[i] = nil
