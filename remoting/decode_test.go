@@ -70,6 +70,12 @@ func FuzzDecode(f *testing.F) {
 	for _, c := range corpus() {
 		f.Add(c)
 	}
+	for _, es := range recorded(f) {
+		for _, e := range es[:len(es)/4] { // enough to begin with
+			f.Add(e.Request)
+			f.Add(e.Response)
+		}
+	}
 	f.Fuzz(func(t *testing.T, frame []byte) { checkAgainstGeneral(t, frame) })
 }
 
