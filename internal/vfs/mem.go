@@ -101,12 +101,28 @@ func (d *memDir) sync() {
 		// file altogether.
 		delete(op.from.synced, op.oldName)
 		if !op.added {
-			op.dir.synced[op.name] = op.e
-			op.dir.pending = slices.DeleteFunc(op.dir.pending, func(p *dirOp) bool { return p == op })
+			op.settle()
 		}
 	}
 	d.synced = cloneMap(d.entries)
 	d.pending = nil
+}
+
+// settle makes the new name of a rename durable in its directory, over all that
+// became of that name before.
+func (op *dirOp) settle() {
+	d := op.dir
+	d.synced[op.name] = op.e
+	at := slices.Index(d.pending, op)
+	for _, p := range d.pending[:at] {
+		if p.kind == opRename && p.dir == d && p.name == op.name {
+			p.added = true
+		}
+	}
+	earlier := slices.DeleteFunc(slices.Clone(d.pending[:at]), func(p *dirOp) bool {
+		return p.kind != opRename && p.name == op.name
+	})
+	d.pending = append(earlier, d.pending[at+1:]...)
 }
 
 func cloneMap(m map[string]memEntry) map[string]memEntry {

@@ -95,6 +95,13 @@ func TestCrashClone(t *testing.T) {
 			must(t, m.Rename("d/e/f", "d/f"))
 			must(t, m.SyncDir("d/e"))
 		}, dropped, `d/f="abc"`},
+		"moved over an unsynced name, the old directory synced, kept": {func(t *testing.T, m *Mem) {
+			must(t, MkdirAllSync(m, "d/e"))
+			put(t, m, "d/f", "old", true)
+			put(t, m, "d/e/f", "new", true)
+			must(t, m.Rename("d/e/f", "d/f"))
+			must(t, m.SyncDir("d/e"))
+		}, kept, `d/f="new"`},
 		"moved, both synced": {func(t *testing.T, m *Mem) {
 			must(t, MkdirAllSync(m, "d/e"))
 			put(t, m, "d/e/f", "abc", true)
