@@ -89,7 +89,7 @@ func TestDefaultsLoad(t *testing.T) {
 func TestConfigRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"brokerRole=SYNC_MASTER":                            `brokerRole: got "SYNC_MASTER", want ASYNC_MASTER: `,
-		"brokerId=-1":                                       "0 to ",
+		"brokerId=-1":                                       "want a whole number, at least 0",
 		"aclEnable=true":                                    noAuth,
 		"authenticationEnabled=true":                        noAuth,
 		"authorizationEnabled = true ":                      noAuth,

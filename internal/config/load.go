@@ -225,7 +225,7 @@ func (k *Key) Bounds() string {
 		return strings.Join(k.Enum, ", ")
 	case !k.bounded():
 		return ""
-	case k.Max == 0:
+	case k.Max == 0 || k.Max == math.MaxInt64:
 		return fmt.Sprintf("at least %d", k.Min)
 	}
 	return fmt.Sprintf("%d to %d", k.Min, k.Max)

@@ -74,7 +74,7 @@ func (t *Table) origin(v reflect.Value, config any, k *Key) string {
 }
 
 // Print writes key, value, unit, origin and, where it is not a key that acts,
-// its class: one line a key, in the table's order. important limits it to the
+// a note: one line a key, in the table's order. important limits it to the
 // keys marked so.
 func (t *Table) Print(w io.Writer, config any, important bool) error {
 	v := t.value(config)
@@ -90,15 +90,11 @@ func (t *Table) Print(w io.Writer, config any, important bool) error {
 			fmt.Fprintf(tw, "# %s\n", section)
 		}
 		text, _ := t.Value(config, k.Name)
-		class := ""
-		if k.Class != Acts {
-			class = "(" + k.Class.String() + ")"
-		}
 		unit := k.Unit
 		if unit == "" {
 			unit = "-"
 		}
-		fmt.Fprintf(tw, "%s\t= %s\t%s\t%s\t%s\n", k.Name, text, unit, t.origin(v, config, k), class)
+		fmt.Fprintf(tw, "%s\t= %s\t%s\t%s%s\n", k.Name, text, unit, t.origin(v, config, k), k.note())
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -155,6 +151,19 @@ func (t *Table) Markdown(w io.Writer) error {
 		}
 	}
 	return b.Flush()
+}
+
+// note marks keys that do not act.
+func (k *Key) note() string {
+	switch {
+	case k.Class == NoEffect:
+		return " (no effect here)"
+	case k.Class == Refused && len(k.Allow) > 0:
+		return " (only " + strings.Join(k.Allow, " or ") + ")"
+	case k.Class == Refused:
+		return " (only empty)"
+	}
+	return ""
 }
 
 func (k *Key) meaning() string {

@@ -38,11 +38,6 @@ const (
 	Refused
 )
 
-var classNames = [...]string{"acts", "no effect here", "refused"}
-
-// String gives the class in words.
-func (c Class) String() string { return classNames[c] }
-
 // Key is one row of a Table.
 type Key struct {
 	Name    string

@@ -153,7 +153,7 @@ func TestPrint(t *testing.T) {
 	if err := sampleTable.Print(&out, &c, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"default: host name", "= 7", "ms", "x.conf:1", "(refused)", "(no effect here)", "unknown  = 1  x.conf:2", "= 3"} {
+	for _, want := range []string{"default: host name", "= 7", "ms", "x.conf:1", "(only false)", "(only empty)", "(no effect here)", "unknown  = 1  x.conf:2", "= 3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}
