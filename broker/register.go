@@ -19,8 +19,9 @@ const (
 	// changeGather is how long changes are gathered into one registration.
 	changeGather = 5 * time.Millisecond
 	// registerRetryMin is the first pause after a failed registration; it
-	// doubles up to the period.
+	// doubles up to registerRetryMax.
 	registerRetryMin = time.Second
+	registerRetryMax = 5 * time.Second
 	// unregisterWait bounds the goodbye to a NameServer.
 	unregisterWait = 2 * time.Second
 	// topicsPerRegistration is the most topics one registration carries, so
@@ -143,7 +144,7 @@ func (s *nameServer) run() {
 		wait := period
 		if err := s.register(); err != nil {
 			s.needFull()
-			wait, retry = retry, min(2*retry, period)
+			wait, retry = retry, min(2*retry, registerRetryMax)
 			s.say(err)
 		} else {
 			retry = registerRetryMin

@@ -87,11 +87,14 @@ func alterAttributes(create bool, current map[string]string, text string) (map[s
 			continue
 		}
 		key, value, set := strings.Cut(item, "=")
-		sign := key[:1]
-		key = key[1:]
+		sign := "-"
+		if set {
+			sign = "+"
+		}
+		key, signed := strings.CutPrefix(key, sign)
 		a, known := topicAttributes[key]
 		switch {
-		case set && sign != "+" || !set && sign != "-":
+		case !signed:
 			return nil, refuse(remoting.SystemError, "attribute %q: want +key=value or -key", item)
 		case !known:
 			return nil, refuse(remoting.SystemError, "attribute %q is not known: want one of %s", key, strings.Join(slices.Sorted(maps.Keys(topicAttributes)), ", "))

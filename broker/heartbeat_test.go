@@ -1,0 +1,141 @@
+package broker
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	rpc "github.com/ringmq/ringmq/client"
+	"github.com/ringmq/ringmq/remoting"
+)
+
+// dialTold is a client that writes down the notices it gets.
+func dialTold(t *testing.T, b *Broker) (*rpc.Conn, chan string) {
+	t.Helper()
+	told := make(chan string, 16)
+	c, err := rpc.Dial(context.Background(), b.Addrs()[0].String(), rpc.Options{OnRequest: func(_ *rpc.Conn, req *remoting.Command) {
+		told <- req.GetString("consumerGroup")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, told
+}
+
+func wantTold(t *testing.T, told chan string, group string) {
+	t.Helper()
+	select {
+	case got := <-told:
+		if got != group {
+			t.Errorf("told of %q, want %q", got, group)
+		}
+	case <-time.After(time.Second):
+		t.Errorf("not told of %q within a second", group)
+	}
+}
+
+// The life of a group on the wire: its topic is there from the first
+// heartbeat, members are told of those who come and go, also when a socket just
+// closes, and the locks of who is gone are free.
+func TestGroupLife(t *testing.T) {
+	b := startBroker(t, nil)
+	first, told := dialTold(t, b)
+	heartbeat(t, first, "A", "g", "T", "*")
+	wantTold(t, told, "g")
+	if b.topics.Find("%RETRY%g") == nil || b.groups.Find("g") == nil {
+		t.Fatal("group or retry topic isn't there after the first heartbeat")
+	}
+	second := dial(t, b)
+	heartbeat(t, second, "B", "g", "T", "*")
+	wantTold(t, told, "g")
+	resp := call(t, first, remoting.ReqGetConsumerListByGroup, remoting.Success, nil, "consumerGroup", "g")
+	if got := string(resp.Body); got != `{"consumerIdList":["A","B"]}` {
+		t.Errorf("consumers %s", got)
+	}
+	queue := []remoting.MessageQueue{{BrokerName: "broker-t", QueueID: 1, Topic: "T"}}
+	lock := func(c *rpc.Conn, id, want string) {
+		t.Helper()
+		resp := call(t, c, remoting.ReqLockBatchMQ, remoting.Success, remoting.MarshalBody(remoting.LockBatchBody{ClientID: id, ConsumerGroup: "g", MQSet: queue}))
+		if got := string(resp.Body); got != want {
+			t.Errorf("%s holds %s, want %s", id, got, want)
+		}
+	}
+	const one, none = `{"lockOKMQSet":[{"brokerName":"broker-t","queueId":1,"topic":"T"}]}`, `{"lockOKMQSet":[]}`
+	lock(second, "B", one)
+	lock(first, "A", none)
+	second.Close()
+	wantTold(t, told, "g")
+	lock(first, "A", one)
+	call(t, first, remoting.ReqUnregisterClient, remoting.Success, nil, "clientID", "A", "consumerGroup", "g")
+	call(t, first, remoting.ReqGetConsumerListByGroup, remoting.SystemError, nil, "consumerGroup", "g")
+	third := dial(t, b)
+	lock(third, "C", one)
+}
+
+func TestHeartbeatAnswers(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	for _, tt := range []struct {
+		name, body, subChange string
+		want                  remoting.ResponseCode
+	}{
+		{"V1", `{"clientID":"A","producerDataSet":[{"groupName":"p"}],"consumerDataSet":[]}`, "true", remoting.Success},
+		{"V2 with subscriptions", `{"clientID":"A","consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING","consumeType":"CONSUME_PASSIVELY","consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionDataSet":[{"topic":"T","subString":"*","subVersion":1}]}],"producerDataSet":[],"heartbeatFingerprint":5,"withoutSub":false}`, "false", remoting.Success},
+		{"V2 without", `{"clientID":"A","consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING","consumeType":"CONSUME_PASSIVELY"}],"producerDataSet":[],"heartbeatFingerprint":5,"withoutSub":true}`, "false", remoting.Success},
+		{"V2 with others", `{"clientID":"A","consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING","consumeType":"CONSUME_PASSIVELY"}],"producerDataSet":[],"heartbeatFingerprint":6,"withoutSub":true}`, "true", remoting.Success},
+		{"Go's codes are texts", `{"clientID":"A","consumerDataSet":[{"groupName":"go","subscriptionDataSet":[{"topic":"T","subString":"a","tagsSet":["a"],"codeSet":["97"],"subVersion":1,"expressionType":"TAG"}]}],"producerDataSet":[]}`, "true", remoting.Success},
+		{"no client id", `{"consumerDataSet":[]}`, "", remoting.InvalidParameter},
+		{"no JSON", `nonsense`, "", remoting.SystemError},
+		{"nothing", ``, "", remoting.SystemError},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			resp := call(t, c, remoting.ReqHeartBeat, tt.want, []byte(tt.body))
+			if got := resp.GetString("IS_SUB_CHANGE"); got != tt.subChange {
+				t.Errorf("IS_SUB_CHANGE %q, want %q", got, tt.subChange)
+			}
+			if tt.want == remoting.Success && resp.GetString("IS_SUPPORT_HEART_BEAT_V2") != "true" {
+				t.Error("V2 isn't offered")
+			}
+			if resp.Version != 479 {
+				t.Errorf("version %d: Java's client takes the broker's from here", resp.Version)
+			}
+		})
+	}
+}
+
+// Groups that may not be are passed over; those beside them join.
+func TestHeartbeatOfForbiddenGroups(t *testing.T) {
+	b := startBroker(t, func(c *Config) { c.AutoCreateSubscriptionGroup = false })
+	c := dial(t, b)
+	good := *consumerData("TOOLS_CONSUMER", "T", "*", 1)
+	long := strings.Repeat("x", 249)
+	call(t, c, remoting.ReqHeartBeat, remoting.Success, remoting.MarshalBody(remoting.HeartbeatData{ClientID: "A",
+		ConsumerDataSet: []remoting.ConsumerData{*consumerData("unknown", "T", "*", 1), *consumerData("a/b", "T", "*", 1), *consumerData(long, "T", "*", 1), good},
+		ProducerDataSet: []remoting.ProducerData{{GroupName: "../p"}, {GroupName: "p"}}}))
+	for _, group := range []string{"unknown", "a/b", long} {
+		if b.groups.Find(group) != nil || b.topics.Find("%RETRY%"+group) != nil || b.clients.consumerIDs(group) != nil {
+			t.Errorf("group %.20q has joined", group)
+		}
+	}
+	if b.clients.consumerIDs("TOOLS_CONSUMER") == nil || len(b.clients.producers) != 1 {
+		t.Error("what stands beside forbidden groups hasn't joined")
+	}
+}
+
+func TestCheckClientConfig(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	for _, tt := range []struct {
+		kind, expr string
+		want       remoting.ResponseCode
+	}{
+		{"TAG", "a || b", remoting.Success}, {"", "*", remoting.Success}, {"TAG", "||", remoting.SubscriptionParseFailed},
+		{"SQL92", "a > 1", remoting.SystemError}, {"XML", "a", remoting.SystemError},
+	} {
+		body := remoting.MarshalBody(remoting.CheckClientBody{ClientID: "A", Group: "g",
+			SubscriptionData: remoting.SubscriptionData{Topic: "T", SubString: tt.expr, ExpressionType: tt.kind}})
+		call(t, c, remoting.ReqCheckClientConfig, tt.want, body)
+	}
+}
