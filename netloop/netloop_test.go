@@ -376,7 +376,7 @@ func TestConnsMax(t *testing.T) {
 
 func TestCloseAnswersWhatWasTaken(t *testing.T) {
 	started, gate := make(chan struct{}), make(chan struct{})
-	causes := make(chan error, 1)
+	causes := make(chan error, 10_000) // of the probing connections too
 	s := listen(t, Config{Handler: &handler{
 		lane: func(int32) Lane { return OnPool },
 		serve: func(c *Conn, req *remoting.Command) {
