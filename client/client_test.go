@@ -19,7 +19,11 @@ import (
 	"github.com/ringmq/ringmq/remoting"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, // gnet's, when it is linked
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))
+}
 
 // server is a plain TCP server; serve gets each frame and returns what is
 // written back, nil for nothing.

@@ -89,8 +89,12 @@ func Listen(cfg Config) (*Server, error) {
 }
 
 func (s *Server) bind() error {
+	// As Apache: no TCP keep-alive, heartbeats do that. Multipath TCP, Go's
+	// default, would put another layer under every write.
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(false)
 	for _, addr := range s.cfg.Addrs {
-		ln, err := net.Listen("tcp", addr)
+		ln, err := lc.Listen(context.Background(), "tcp", addr)
 		if err != nil {
 			s.closeListeners()
 			return fmt.Errorf("netloop: cannot listen on %s: %w", addr, err)
