@@ -14,8 +14,8 @@ import (
 )
 
 // Events tells the room above what happened. All methods are called on the
-// store's goroutines or inside Put; they must be short, must not block, and
-// must not call Close.
+// store's goroutines or inside Put; they must be short, must not block, and of
+// the Store may call nothing but Put, Get, Marks and Writable.
 type Events interface {
 	// Arrived says that q, which had waiters (q.Waiters > 0), has new visible
 	// entries. It comes before the PutDone of the batch that brought them.

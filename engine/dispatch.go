@@ -201,22 +201,34 @@ func (s *Store) dispatchLog(end message.LogOffset) error {
 		if err != nil {
 			return fmt.Errorf("dispatch of written records [%d, %d): %w", sc.At(), end, err)
 		}
-		s.dispatchRecord(rec, s.queueOf(rec), off, message.QueueOffsetOf(rec), s.cfg.TagsCode(rec))
+		q, qoff := s.queueNow(rec), message.QueueOffsetOf(rec)
+		if q != nil && q.Max() != qoff {
+			q = nil // the topic was deleted and made again since the record was put
+		}
+		s.dispatchRecord(rec, q, off, qoff, s.cfg.TagsCode(rec))
 		s.dispatched.Store(int64(off) + int64(len(rec)))
 	}
 }
 
+// queueNow finds the queue of a record as the log holds it; nil for records that
+// enter none and where there is no such queue.
+func (s *Store) queueNow(rec []byte) *consumequeue.Queue {
+	if !entersQueue(rec) {
+		return nil
+	}
+	return s.queues.Find(message.TopicOf(rec), message.QueueIDOf(rec))
+}
+
 // queueOf finds or makes the queue of a record as the log holds it; nil for
-// records that enter none.
+// records that enter none. Recovery's.
 func (s *Store) queueOf(rec []byte) *consumequeue.Queue {
 	if !entersQueue(rec) {
 		return nil
 	}
-	topic, id := message.TopicOf(rec), message.QueueIDOf(rec)
-	if q := s.queues.Find(topic, id); q != nil {
+	if q := s.queueNow(rec); q != nil {
 		return q
 	}
-	return s.queues.Queue(string(topic), id, true)
+	return s.queues.Queue(string(message.TopicOf(rec)), message.QueueIDOf(rec), true)
 }
 
 // entersQueue says whether a record gets a queue entry: transaction types none
