@@ -206,5 +206,6 @@ func usage(dir string) (total, free int64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+	block := int64(st.Bsize) // narrower on 32-bit systems
+	return int64(st.Blocks) * block, int64(st.Bavail) * block, nil
 }
