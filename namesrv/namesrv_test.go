@@ -270,6 +270,18 @@ func TestCloseUnregisters(t *testing.T) {
 	}
 }
 
+// Each request code that a NameServer knows (facts of Apache 5.3.3) is served.
+func TestEveryCode(t *testing.T) {
+	for _, code := range []int32{100, 101, 102, 103, 104, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 904} {
+		if routeOf[code] == nil {
+			t.Errorf("code %d: no row in routes", code)
+		}
+	}
+	if len(routeOf) != 22 {
+		t.Errorf("got %d rows, want 22: add the new code's scripted exchange to testdata", len(routeOf))
+	}
+}
+
 // One-way requests are served and not answered.
 func TestOneway(t *testing.T) {
 	c := newCluster(t)

@@ -128,6 +128,6 @@ func sameServer(addr, own, brokerIP string) bool {
 
 // firstMessage says how to send one.
 func (s *serverConfig) firstMessage(w io.Writer) {
-	addr := ownAddress(&s.namesrv)
-	fmt.Fprintf(w, "send a first message: give any RocketMQ client the NameServer address %s and send to a topic of your choice\n", addr)
+	fmt.Fprintf(w, "send a first message: give any RocketMQ client the NameServer address %s and send to a topic of your choice,\n", ownAddress(&s.namesrv))
+	fmt.Fprintf(w, "or send some for a second: ringmq bench send --duration 1s --addr %s\n", net.JoinHostPort(s.broker.BrokerIP1, strconv.Itoa(s.broker.ListenPort)))
 }
