@@ -51,6 +51,7 @@ type Broker struct {
 	device  *flush.Engine // how its log reaches the disk
 	server  *netloop.Server
 	closed  atomic.Pointer[error] // why the log takes no more writes
+	running atomic.Bool           // Start is through
 	stopped sync.Once
 
 	tables  *meta.Tables
@@ -93,7 +94,10 @@ func New(cfg Config, log *slog.Logger) (*Broker, error) {
 
 // open opens store and tables and makes what stands above them.
 func (b *Broker) open() (err error) {
-	if b.device, err = flush.Open(flush.EngineConfig{Engine: b.cfg.FlushEngine, FS: b.fs, Dir: b.cfg.StorePathRootDir, Logger: b.log.With("room", "flush")}); err != nil {
+	locked := make(chan struct{}) // the store's directory is ours
+	b.device, err = flush.Open(flush.EngineConfig{Engine: b.cfg.FlushEngine, FS: b.fs, Dir: b.cfg.StorePathRootDir,
+		Logger: b.log.With("room", "flush"), Ready: locked})
+	if err != nil {
 		return fmt.Errorf("flushEngine: %w", err)
 	}
 	levels, err := b.cfg.DelayLevels()
@@ -101,8 +105,9 @@ func (b *Broker) open() (err error) {
 		return err
 	}
 	if b.store, err = engine.Open(b.storeConfig()); err != nil {
-		return err
+		return errors.Join(err, b.device.Close())
 	}
+	close(locked)
 	b.tables, err = meta.Open(meta.Config{
 		FS:           b.fs,
 		Dir:          filepath.Join(b.cfg.StorePathRootDir, "config"),
@@ -174,7 +179,9 @@ func (e storeEvents) Closed(err error) {
 	e.b.closed.Store(&err)
 	e.b.log.Error("the log is closed for writes; reads go on", "error", err,
 		"remedy", "free or replace the disk, then restart: what was acknowledged is safe")
-	e.b.registrar.changed()
+	if e.b.running.Load() {
+		e.b.registrar.changed()
+	}
 }
 
 // Start listens and registers with the NameServers. It returns when the broker
@@ -205,6 +212,7 @@ func (b *Broker) Start(context.Context) error {
 	b.server = server
 	b.schedule.start()
 	b.registrar.start()
+	b.running.Store(true)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -484,5 +485,30 @@ func TestSecondBrokerOnAStore(t *testing.T) {
 	}
 	if msg := err.Error(); !errors.Is(err, engine.ErrLocked) || !strings.Contains(msg, dir) || !strings.Contains(msg, "storePathRootDir") {
 		t.Errorf("the refusal must name directory and key: got %q", msg)
+	}
+}
+
+// The send path allocates nothing a message; what is left over is amortised
+// (buffers grown once, the runtime's own).
+func TestSendPathDoesNotAllocate(t *testing.T) {
+	b := startBroker(t, func(c *Config) { c.MappedFileSizeCommitLog = 64 << 20 })
+	req := remoting.NewRequest(remoting.ReqSendMessageV2)
+	for f := sendFields("BenchmarkTest", 0, "UNIQ_KEY=7F00000100002A139A5512D51DAB0001;WAIT=true;TAGS=TagA"); len(f) > 0; f = f[2:] {
+		req.Set(f[0], f[1])
+	}
+	req.Body = make([]byte, 512)
+	frames := [][]byte{remoting.Append(nil, req)}
+	const warm, n = 5_000, 20_000
+	if err := drive(b.Addrs()[0].String(), frames, warm, 32); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := drive(b.Addrs()[0].String(), frames, n, 32); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := float64(after.Mallocs-before.Mallocs) / n; got > 0.05 {
+		t.Errorf("allocations a message: got %.3f, want at most 0.05", got)
 	}
 }

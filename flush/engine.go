@@ -17,6 +17,9 @@ type EngineConfig struct {
 	// Dir is the store root, where the choice is remembered; made when missing.
 	Dir    string
 	Logger *slog.Logger
+	// Ready, when closed, lets auto begin to measure: when the directory is
+	// known to be ours. nil: at once.
+	Ready <-chan struct{}
 	// OnChoice is told the choice, once, when it is made; may be nil. Under
 	// auto on a goroutine of the Engine's, which Close waits for.
 	OnChoice func(Choice)
@@ -79,6 +82,13 @@ func (e *Engine) Close() error {
 // measure is the goroutine under auto.
 func (e *Engine) measure(cfg EngineConfig) {
 	defer close(e.done)
+	if cfg.Ready != nil {
+		select {
+		case <-cfg.Ready:
+		case <-e.stop:
+			return
+		}
+	}
 	c, err := Measure(cfg.FS, cfg.Dir, e.stop)
 	select {
 	case <-e.stop:
