@@ -3,7 +3,9 @@ package consumequeue
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/ringmq/ringmq/message"
@@ -346,35 +348,28 @@ func (s *Set) removeFiles(q *Queue) error {
 
 // DeleteTopic removes the queues of topic, durably. Reads and puts of them
 // under way end as for a deleted queue. Blocks on the disk.
-func (s *Set) DeleteTopic(topic string) error {
-	for _, q := range s.Of(topic) {
-		if err := s.DeleteQueue(topic, q.id); err != nil {
-			return err
-		}
+func (s *Set) DeleteTopic(topic string) error { return s.deleteQueues(topic, s.Of(topic)) }
+
+// DeleteQueue removes one queue, durably; nil when there is none.
+func (s *Set) DeleteQueue(topic string, id int32) error {
+	if q := s.Queue(topic, id, false); q != nil {
+		return s.deleteQueues(topic, []*Queue{q})
 	}
 	return nil
 }
 
-// DeleteQueue removes one queue, durably; nil when there is none.
-func (s *Set) DeleteQueue(topic string, id int32) error {
-	s.sweepMu.Lock()
-	defer s.sweepMu.Unlock()
-	q := s.forget(topic, id)
-	if q == nil {
+func (s *Set) deleteQueues(topic string, queues []*Queue) error {
+	if len(queues) == 0 {
 		return nil
 	}
-	lk := s.queueLock(q)
-	lk.Lock()
-	defer lk.Unlock()
-	q.mu.Lock()
-	q.gone = true
-	q.dropTail()
-	q.mu.Unlock()
-	s.files.drop(q, 0, 1<<62)
-	topicDir := filepath.Join(s.cfg.Dir, topic)
-	if err := s.removeDir(q.dir()); err != nil {
-		return err
+	s.sweepMu.Lock()
+	defer s.sweepMu.Unlock()
+	for _, q := range queues {
+		if err := s.deleteQueue(q); err != nil {
+			return err
+		}
 	}
+	topicDir := filepath.Join(s.cfg.Dir, topic)
 	s.dirtyDir(topicDir)
 	if len(s.Of(topic)) == 0 {
 		if err := s.removeDir(topicDir); err != nil {
@@ -385,26 +380,35 @@ func (s *Set) DeleteQueue(topic string, id int32) error {
 	return s.syncDirs()
 }
 
-// forget takes the queue off the map.
-func (s *Set) forget(topic string, id int32) *Queue {
-	sh := s.shardOf(topic)
+// deleteQueue takes no more entries into q and removes its files; only then can
+// a queue of the same name be made, since it would have the same files.
+func (s *Set) deleteQueue(q *Queue) error {
+	lk := s.queueLock(q)
+	lk.Lock()
+	defer lk.Unlock()
+	q.mu.Lock()
+	q.gone = true
+	q.dropTail()
+	q.mu.Unlock()
+	defer s.forget(q)
+	s.files.drop(q, 0, math.MaxInt64)
+	return s.removeDir(q.dir())
+}
+
+// forget takes q off the map.
+func (s *Set) forget(q *Queue) {
+	sh := s.shardOf(q.topic.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t := sh.topics[topic]
-	if t == nil {
-		return nil
+	t := q.topic
+	found, i := t.find(q.id)
+	if found != q {
+		return // deleted twice
 	}
-	q, i := t.find(id)
-	if q == nil {
-		return nil
-	}
-	// A new slice: Of and Each copy under the lock, but a topic made anew must
-	// not share its queues with this one.
-	t.queues = append(t.queues[:i:i], t.queues[i+1:]...)
+	t.queues = slices.Delete(t.queues, i, i+1)
 	if len(t.queues) == 0 {
-		delete(sh.topics, topic)
+		delete(sh.topics, t.name)
 	}
-	return q
 }
 
 // removeDir removes queue files in dir and dir itself. What is not ours stays,
