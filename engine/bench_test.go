@@ -101,6 +101,19 @@ func BenchmarkGet32(b *testing.B) {
 	}
 }
 
+// fewestAllocs counts the allocations of fn. What other goroutines allocate in
+// the meantime counts too, so the best of a few looks is taken.
+func fewestAllocs(fn func()) float64 {
+	fewest := testing.AllocsPerRun(200, fn)
+	for range 5 {
+		if fewest == 0 {
+			break
+		}
+		fewest = min(fewest, testing.AllocsPerRun(200, fn))
+	}
+	return fewest
+}
+
 // TestNoAllocations puts and gets without a heap allocation, in memory and
 // over files, both flushes: what is left is less than one in a hundred
 // messages (tails that grow, the sweeper).
@@ -119,13 +132,13 @@ func TestNoAllocations(t *testing.T) {
 			for range 100 {
 				w.put(s, b) // queues and tails exist
 			}
-			if n := testing.AllocsPerRun(200, func() { w.put(s, b) }); n != 0 {
+			if n := fewestAllocs(func() { w.put(s, b) }); n != 0 {
 				t.Errorf("sync=%v direct=%v: %v allocations for a batch of 32", sync, direct, n)
 			}
 			q := s.Queue("BenchmarkTest", 3)
 			req := &GetRequest{Queue: q, Offset: q.Max() - 32, MaxMsgs: 32}
 			var res GetResult
-			if n := testing.AllocsPerRun(200, func() { s.Get(req, &res); res.Release() }); n != 0 {
+			if n := fewestAllocs(func() { s.Get(req, &res); res.Release() }); n != 0 {
 				t.Errorf("sync=%v: %v allocations for a Get", sync, n)
 			}
 			mustClose(t, s)

@@ -165,8 +165,8 @@ func (s *Store) appendGroup(first, end *Batch) {
 			done.add(b)
 			b = next
 		}
+		s.fail(err) // under the token: nobody appends behind what is half written
 		s.log.Unlock()
-		s.fail(err)
 		s.completeAll(&done)
 		return
 	}

@@ -145,6 +145,8 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 		mid := lo + (hi-lo)/2
 		t, at, ok, err := s.entryMillis(q, mid, hi)
 		switch {
+		case errors.Is(err, commitlog.ErrGone): // older than anything
+			lo = mid + 1
 		case err != nil:
 			return 0, err
 		case !ok: // nothing but fillers up to hi
