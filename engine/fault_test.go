@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	stdsync "sync"
 	"syscall"
 	"testing"
 	"time"
@@ -131,4 +132,53 @@ func reopenAfterFault(t *testing.T, mem *vfs.Mem, cfg Config, sync bool, acked [
 		t.Fatalf("operation %d: out of order: %q", op, got)
 	}
 	send(t, s, "T", 0, "zzz")
+}
+
+// TestFaultsConcurrent fails a write or a sync under several senders, some of
+// which append themselves.
+func TestFaultsConcurrent(t *testing.T) {
+	for _, ops := range []vfs.Op{vfs.OpWrite, vfs.OpSync} {
+		for _, sync := range []bool{true, false} {
+			for after := 0; after < 120; after += 9 {
+				mem := vfs.NewMem()
+				fault := vfs.NewFault(mem)
+				cfg := testConfig(fault)
+				cfg.SyncFlush, cfg.SegmentBytes = sync, 8<<10
+				s, err := Open(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fault.Add(vfs.Rule{Ops: ops, Path: "commitlog/", After: after, Err: syscall.EIO, Short: 77})
+				acked := make([][]string, 4)
+				var senders stdsync.WaitGroup
+				for g := range acked {
+					senders.Go(func() {
+						for i := range 60 {
+							b := one(s, "T", int32(g), fmt.Sprintf("%03d", i))
+							b.MayDirect = g%2 == 0
+							if newWaiter().put(s, b); b.Items[0].Status == OK {
+								acked[g] = append(acked[g], fmt.Sprintf("%03d", i))
+							}
+						}
+					})
+				}
+				senders.Wait()
+				policy := vfs.CrashPolicy{}
+				if !sync {
+					policy = vfs.CrashPolicy{Data: vfs.Kept, Entries: vfs.Kept}
+				}
+				clone := mem.CrashClone(policy, nil)
+				_ = s.Close(context.Background())
+				cfg.FS = clone
+				s = mustOpen(t, cfg)
+				for g, want := range acked {
+					got := bodies(t, s, "T", int32(g))
+					if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+						t.Errorf("%v %d sync=%v: queue %d has %q, acknowledged were %q", ops, after, sync, g, got, want)
+					}
+				}
+				mustClose(t, s)
+			}
+		}
+	}
 }
