@@ -87,8 +87,12 @@ func (t *slowTask) RunOnLoop(l *Loop) {
 	keep := l.slow[:0]
 	for _, c := range l.slow {
 		if !c.closed.Load() {
+			before := c.outbound
 			c.outbound = int64(c.gc.OutboundBuffered())
 			c.account()
+			if c.outbound < before { // writing, if slowly: not idle
+				c.lastTick.Store(l.srv.tick.Load())
+			}
 		}
 		if c.stalled && c.outbound <= c.srv.cfg.ConnOutboundBytesMax/4 {
 			c.stalled = false
@@ -99,7 +103,6 @@ func (t *slowTask) RunOnLoop(l *Loop) {
 			l.srv.slowConns(-1)
 			continue
 		}
-		c.lastTick.Store(l.srv.tick.Load()) // writing, if slowly: not idle
 		keep = append(keep, c)
 	}
 	clear(l.slow[len(keep):])

@@ -122,8 +122,7 @@ func listen(t testing.TB, cfg Config) *Server {
 // peer is a client at the level of frames.
 type peer struct {
 	net.Conn
-	t   testing.TB
-	buf []byte
+	t testing.TB
 }
 
 func dial(t testing.TB, s *Server) *peer {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -360,6 +361,57 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	if len(causes) != 0 {
 		t.Error("the busy connection was closed too")
 	}
+}
+
+func TestStuckPeerIsIdle(t *testing.T) {
+	causes := make(chan error, 1)
+	s := listen(t, Config{IdleTimeout: 100 * time.Millisecond, Handler: &handler{
+		serve: func(c *Conn, req *remoting.Command) {
+			c.SetOut(remoting.AppendReply(c.Out(), req.ReplyTo(), remoting.Success, "", nil, make([]byte, 10<<20)))
+		},
+		closed: func(_ *Conn, err error) { causes <- err },
+	}})
+	p := dial(t, s)
+	p.send(request(1, 1, nil)) // and never reads
+	if err := <-causes; !errors.Is(err, ErrIdle) {
+		t.Errorf("cause: got %v, want ErrIdle", err)
+	}
+	eventually(t, "nothing waits", func() bool { return s.Stats().WaitingBytes == 0 && s.Stats().SlowConns == 0 })
+}
+
+// fullTable is a listener of a process that has no descriptor left at first.
+type fullTable struct {
+	net.Listener
+	failures atomic.Int32
+}
+
+func (f *fullTable) Accept() (net.Conn, error) {
+	if f.failures.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+func TestFailedAcceptIsNotTheEnd(t *testing.T) {
+	log := new(logText)
+	s := listen(t, Config{Handler: &handler{}, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fullTable{Listener: ln}
+	f.failures.Store(2)
+	s.listeners = append(s.listeners, f)
+	s.accepts.Go(func() { s.accept(f) })
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	p := &peer{Conn: nc, t: t}
+	p.send(request(1, 1, nil))
+	p.mustRead(1)
+	wantLog(t, log, "cannot accept a connection", "too many open files")
 }
 
 func TestConnsMax(t *testing.T) {
