@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -18,7 +17,7 @@ func Pull(ctx context.Context, o Options) (res *Result, err error) {
 	o.Defaults()
 	o.InFlight = 1
 	if o.Preload > 0 {
-		if err := preload(ctx, o); err != nil {
+		if err := Fill(ctx, o, o.Preload); err != nil {
 			return nil, err
 		}
 	}
@@ -38,20 +37,6 @@ func Pull(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	return d.w.result("pull", "message was pulled")
-}
-
-// preload sends o.Preload messages, eight connections of 32 in flight.
-func preload(ctx context.Context, o Options) error {
-	o.Conns, o.InFlight, o.Rate, o.Warmup, o.PID, o.Dir = 8, 32, 0, 0, 0, ""
-	for left := int64(o.Preload); left > 0; {
-		o.Duration = 500 * time.Millisecond
-		res, err := Send(ctx, o)
-		if err != nil {
-			return err
-		}
-		left -= res.Messages
-	}
-	return nil
 }
 
 // pullDriver: connection i reads the queues i, i+conns, … in turn.

@@ -17,23 +17,24 @@ import (
 // Options say where the load goes and how large it is. Each mode reads what
 // concerns it.
 type Options struct {
-	Addr     string        // host:port of the broker or NameServer
-	Namesrv  string        // NameServer, where a mode needs both
-	PID      int           // process to account for; 0: none
-	Dir      string        // a directory on the device to account for; "": none
-	Conns    int           // connections
-	InFlight int           // requests in flight on each
-	Rate     int           // messages a second; 0: closed loop
-	Bytes    int           // of a body
-	Warmup   time.Duration // load before the window that counts
-	Duration time.Duration // the window that counts
-	Topic    string
-	Topics   int // route: topics registered
-	Queues   int
-	Broker   string // the name requests carry
-	Group    string
-	Batch    int // pull: messages asked for
-	Preload  int // pull: messages sent first
+	Addr       string        // host:port of the broker or NameServer
+	Namesrv    string        // NameServer, where a mode needs both
+	PID        int           // process to account for; 0: none
+	NamesrvPID int           // the same for a load on Namesrv
+	Dir        string        // a directory on the device to account for; "": none
+	Conns      int           // connections
+	InFlight   int           // requests in flight on each
+	Rate       int           // messages a second; 0: closed loop
+	Bytes      int           // of a body
+	Warmup     time.Duration // load before the window that counts
+	Duration   time.Duration // the window that counts
+	Topic      string
+	Topics     int // route: topics registered
+	Queues     int
+	Broker     string // the name requests carry
+	Group      string
+	Batch      int // pull: messages asked for
+	Preload    int // pull: messages sent first
 }
 
 // Defaults fills what was left zero.

@@ -154,3 +154,26 @@ func start(ctx context.Context, addr string, n int) (*loop, error) {
 	}
 	return l, nil
 }
+
+// Listening tells whether addr takes connections.
+func Listening(ctx context.Context, addr string) error {
+	c, err := newCaller(ctx, addr)
+	if err != nil {
+		return err
+	}
+	return c.close()
+}
+
+// Fill sends n messages as fast as eight connections of 32 in flight do.
+func Fill(ctx context.Context, o Options, n int) error {
+	o.Conns, o.InFlight, o.Rate, o.Warmup, o.PID, o.Dir = 8, 32, 0, 0, 0, ""
+	for left := int64(n); left > 0; {
+		o.Duration = 500 * time.Millisecond
+		res, err := Send(ctx, o)
+		if err != nil {
+			return err
+		}
+		left -= res.Messages
+	}
+	return nil
+}

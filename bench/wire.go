@@ -48,8 +48,8 @@ func newSendFrames(topic, broker string, queues, bodyBytes int) (*sendFrames, er
 	for q := range queues {
 		var props []byte
 		props = message.AppendProperty(props, message.PropUniqKey, key+"000000000000")
-		props = message.AppendProperty(props, "source", "load-generator")
-		props = message.AppendProperty(props, "tenant", "tenant-000042")
+		props = message.AppendProperty(props, "source", "load-generator/host-01/v1")
+		props = message.AppendProperty(props, "tenant", "tenant-000042-x")
 		props = message.AppendProperty(props, message.PropWait, "true")
 		props = message.AppendProperty(props, message.PropTags, "TagA")
 		h := remoting.SendHeader{ProducerGroup: []byte("bench_producer"), Topic: []byte(topic), DefaultTopic: []byte("TBW102"),

@@ -8,11 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ringmq/ringmq/bench"
+	"github.com/ringmq/ringmq/bench/compare"
 )
 
 // benchFlags is what the bench sub-commands share.
@@ -37,6 +42,7 @@ answer, of an open loop (--rate) from the time a message was due.`,
 		benchMode("e2e", "Send at --rate and receive by held pulls", bench.EndToEnd),
 		benchMode("route", "Ask a NameServer for the routes of --topics topics", bench.Route),
 		benchMode("floor", "Bare pwrite and fdatasync in --dir", bench.Floor),
+		compareCommand(),
 	)
 	return cmd
 }
@@ -102,4 +108,56 @@ func (f *benchFlags) print(w io.Writer, res *bench.Result) error {
 		return err
 	}
 	return errors.New("--output: want text or json, got " + f.output)
+}
+
+// compareCommand is `ringmq bench compare`: both systems in turn, one table.
+func compareCommand() *cobra.Command {
+	c := compare.Config{}
+	quick := false
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "Run Apache RocketMQ and this binary in turn and write one table with ratios",
+		Long: `Starts Apache RocketMQ (its jars come from --jars, RINGMQ_BENCH_JARS or Maven)
+and this binary in turn, each with a fresh store, applies the same loads and
+writes a table of medians and ratios and all figures under --out. Measures:
+` + strings.Join(compare.Keys(), ", ") + ".",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if quick {
+				c.Rounds, c.Duration, c.Warmup = 1, 3*time.Second, time.Second
+			}
+			if c.Binary == "" {
+				self, err := os.Executable()
+				if err != nil {
+					return fmt.Errorf("bench: %w", err)
+				}
+				c.Binary = self
+			}
+			c.Progress = cmd.ErrOrStderr()
+			rep, err := compare.Run(ctx, c)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), rep.Markdown())
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Jars, "jars", os.Getenv("RINGMQ_BENCH_JARS"), "directory of Apache RocketMQ's jars; filled by Maven where it has none")
+	f.StringVar(&c.Binary, "binary", "", "ringmq to compare (default: this one)")
+	f.StringVar(&c.Dir, "dir", "bench-scratch", "scratch directory on the disk to be measured; stores are removed at the end")
+	f.StringVar(&c.Out, "out", "", "directory for the results (default: none are written)")
+	f.StringVar(&c.Heap, "heap", "4g", "heap of Apache's broker")
+	f.IntVar(&c.Rounds, "rounds", 5, "interleaved rounds")
+	f.DurationVar(&c.Duration, "duration", 8*time.Second, "of one load")
+	f.DurationVar(&c.Warmup, "warmup", 3*time.Second, "before each load, not counted")
+	f.DurationVar(&c.Settle, "settle", 3*time.Second, "rest before memory is looked at")
+	f.IntVar(&c.Ports, "ports", 24800, "first of the 200 ports used")
+	f.StringSliceVar(&c.Measures, "measures", nil, "measures to run (default: all)")
+	f.StringSliceVar(&c.Systems, "systems", nil, "apache, ringmq (default: both)")
+	f.BoolVar(&quick, "quick", false, "one round of short loads")
+	return cmd
 }

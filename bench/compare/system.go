@@ -1,0 +1,237 @@
+//go:build linux
+
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ringmq/ringmq/bench"
+)
+
+// Names of the systems, in the order of the table's columns.
+const (
+	Apache = "apache"
+	Ringmq = "ringmq"
+)
+
+// system is one of the two: a NameServer and a broker, started and stopped.
+type system struct {
+	name    string
+	dir     string // everything it writes
+	nsPort  int
+	port    int
+	command func(s *system, what, conf string) *exec.Cmd
+
+	namesrv *process
+	broker  *process
+}
+
+func (s *system) addr() string        { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *system) namesrvAddr() string { return "127.0.0.1:" + strconv.Itoa(s.nsPort) }
+func (s *system) store() string       { return filepath.Join(s.dir, "store") }
+func (s *system) pid() int            { return s.broker.cmd.Process.Pid }
+
+// apacheSystem runs Apache's jars as its own runserver.sh and runbroker.sh do,
+// with the given heap.
+func apacheSystem(dir, jars, heap string, ports int) *system {
+	return &system{name: Apache, dir: dir, nsPort: ports + 76, port: ports + 11, command: func(s *system, what, conf string) *exec.Cmd {
+		args := []string{"-server", "-Xms256m", "-Xmx256m"}
+		class := "org.apache.rocketmq.namesrv.NamesrvStartup"
+		if what == "broker" {
+			class = "org.apache.rocketmq.broker.BrokerStartup"
+			args = []string{"-server", "-Xms" + heap, "-Xmx" + heap, "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25",
+				"-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow", "-XX:+AlwaysPreTouch",
+				"-XX:MaxDirectMemorySize=4g", "--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens", "java.base/java.nio=ALL-UNNAMED"}
+		}
+		// Apache keeps logs under user.home and reads ROCKETMQ_HOME.
+		args = append(args, "-Duser.home="+s.dir, "-cp", jars+"/*", class, "-c", conf)
+		cmd := exec.Command("java", args...)
+		cmd.Env = append(cleanEnv(), "ROCKETMQ_HOME="+s.dir)
+		return cmd
+	}}
+}
+
+// ringmqSystem runs a ringmq binary.
+func ringmqSystem(dir, binary string, ports int) *system {
+	return &system{name: Ringmq, dir: dir, nsPort: ports + 176, port: ports + 111, command: func(s *system, what, conf string) *exec.Cmd {
+		cmd := exec.Command(binary, what, "-c", conf)
+		cmd.Env = cleanEnv()
+		return cmd
+	}}
+}
+
+// cleanEnv is our environment without what would lead a broker elsewhere.
+func cleanEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NAMESRV_ADDR=") })
+}
+
+// start begins NameServer and broker and waits until a send is accepted; it
+// returns how long the broker took for that. fresh removes what was stored.
+func (s *system) start(ctx context.Context, syncFlush, fresh bool) (time.Duration, error) {
+	if fresh {
+		if err := os.RemoveAll(s.dir); err != nil {
+			return 0, fmt.Errorf("compare: %w", err)
+		}
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return 0, fmt.Errorf("compare: %w", err)
+	}
+	for _, a := range []string{s.addr(), s.namesrvAddr()} {
+		if bench.Listening(ctx, a) == nil {
+			return 0, fmt.Errorf("compare: something listens on %s already: choose other ports", a)
+		}
+	}
+	flush := "ASYNC_FLUSH"
+	if syncFlush {
+		flush = "SYNC_FLUSH"
+	}
+	nsConf, err := s.write("namesrv.conf", fmt.Sprintf("listenPort=%d\nkvConfigPath=%s\n", s.nsPort, filepath.Join(s.dir, "kv.json")))
+	if err != nil {
+		return 0, err
+	}
+	conf, err := s.write("broker.conf", fmt.Sprintf(`brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+brokerRole=ASYNC_MASTER
+brokerIP1=127.0.0.1
+listenPort=%d
+namesrvAddr=%s
+storePathRootDir=%s
+storePathCommitLog=%s
+flushDiskType=%s
+`, s.port, s.namesrvAddr(), s.store(), filepath.Join(s.store(), "commitlog"), flush))
+	if err != nil {
+		return 0, err
+	}
+	if s.namesrv, err = startProcess(s.command(s, "namesrv", nsConf), filepath.Join(s.dir, "namesrv.out")); err != nil {
+		return 0, err
+	}
+	// A broker that starts while its NameServer does not listen yet is slower:
+	// that is not what the start is measured for.
+	if err := s.poll(ctx, s.namesrv, func() error { return bench.Listening(ctx, s.namesrvAddr()) }); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if s.broker, err = startProcess(s.command(s, "broker", conf), filepath.Join(s.dir, "broker.out")); err != nil {
+		return 0, err
+	}
+	err = s.poll(ctx, s.broker, func() error {
+		return bench.SendOne(ctx, &bench.Options{Addr: s.addr(), Topic: "CompareStart", Broker: "broker-a"})
+	})
+	return time.Since(begin), err
+}
+
+func (s *system) write(name, text string) (string, error) {
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return "", fmt.Errorf("compare: %w", err)
+	}
+	return path, nil
+}
+
+// startMax bounds a start; recovering gigabytes takes Apache minutes.
+const startMax = 5 * time.Minute
+
+// poll asks every few milliseconds until ok succeeds; a process that ends
+// meanwhile is an error that shows the end of its output.
+func (s *system) poll(ctx context.Context, p *process, ok func() error) error {
+	deadline := time.Now().Add(startMax)
+	for {
+		err := ok()
+		wait := 3 * time.Millisecond
+		if err == nil {
+			wait = 0
+		}
+		select { // also after a success: someone else may listen on the port
+		case <-p.done:
+			return fmt.Errorf("compare: %s ended (%v):\n%s", s.name, p.err, p.tail())
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("compare: %s took no send within %v: %w\n%s", s.name, startMax, err, p.tail())
+		}
+	}
+}
+
+// stop ends broker and NameServer, in that order, and waits for both.
+func (s *system) stop() error {
+	err := errors.Join(s.broker.stop(), s.namesrv.stop())
+	s.broker, s.namesrv = nil, nil
+	return err
+}
+
+// process is one that was started here.
+type process struct {
+	cmd  *exec.Cmd
+	out  string
+	done chan struct{} // closed when it ended; err is set before
+	err  error
+}
+
+func startProcess(cmd *exec.Cmd, out string) (*process, error) {
+	f, err := os.Create(out)
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // never left behind
+	err = cmd.Start()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	p := &process{cmd: cmd, out: out, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// stopMax is how long a process may take to stop by itself.
+const stopMax = time.Minute
+
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("compare: %w", err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(stopMax):
+	}
+	err := p.cmd.Process.Kill()
+	<-p.done
+	return errors.Join(fmt.Errorf("compare: %s did not stop within %v", p.cmd.Path, stopMax), err)
+}
+
+// tail is the end of the process's output.
+func (p *process) tail() string {
+	b, err := os.ReadFile(p.out)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-2000):])
+}
