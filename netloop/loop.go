@@ -124,7 +124,9 @@ func (l *Loop) onWake(context.Context) error {
 // or has it ended after the other sockets that this epoll round found readable.
 //
 // Ending many read events together hands their requests over as one batch and
-// costs one eventfd write. That pays only if several clients are active, so it
+// costs one eventfd write: with 64 clients of one request in flight each it took
+// a third to a half of the CPU off a message (BenchmarkHandOver), with 16 clients
+// a quarter. It pays only if several clients are active, so it
 // is tried now and then on a loop with many connections, and kept up as long
 // as more than one read event comes together: a lone active client among idle
 // ones pays for one try in deferProbe.
