@@ -319,11 +319,13 @@ func TestNotices(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if got[conns[0]] != 1 || got[conns[1]] != 1 {
 			t.Errorf("notices %v, want one each", got)
 		}
 		n.notify("g")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if got[conns[0]] != 2 {
 			t.Errorf("notices %v, want two each", got)
 		}

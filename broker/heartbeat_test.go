@@ -119,7 +119,9 @@ func TestHeartbeatOfForbiddenGroups(t *testing.T) {
 			t.Errorf("group %.20q has joined", group)
 		}
 	}
-	if b.clients.consumerIDs("TOOLS_CONSUMER") == nil || len(b.clients.producers) != 1 {
+	b.clients.mu.RLock()
+	defer b.clients.mu.RUnlock()
+	if b.clients.consumers["TOOLS_CONSUMER"] == nil || len(b.clients.producers) != 1 || b.clients.producers["p"] == nil {
 		t.Error("what stands beside forbidden groups hasn't joined")
 	}
 }
