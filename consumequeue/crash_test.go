@@ -100,7 +100,7 @@ func (r modelRec) entry(n int) Entry {
 // model.
 func TestRandom(t *testing.T) {
 	seed := rand.Uint64()
-	rounds := 60
+	rounds := 30
 	if testing.Short() {
 		rounds = 15
 	}
@@ -230,7 +230,7 @@ func (m *model) check(t *testing.T, s *Set, rng *rand.Rand) {
 func TestConcurrent(t *testing.T) {
 	cfg := small(vfs.NewMem())
 	s := mustOpen(t, cfg)
-	const queues, entries = 4, 20_000
+	const queues, entries = 4, 6_000
 	var done atomic.Bool
 	var wg sync.WaitGroup
 	for id := range int32(queues) {
