@@ -58,7 +58,18 @@ func TestKeyHash(t *testing.T) {
 			t.Errorf("hash of the bytes %q and %q is %d, want %d", topic, key, got, want)
 		}
 	}
-	// From a JVM: Math.abs("TopicTest#OrderID001".hashCode()).
+	for text, want := range map[string]int32{ // Math.abs(text.hashCode()), from a JVM
+		"TopicTest#OrderID001": 1231272886,
+		"订单#键":                 1085449374,
+		"a😀b#k":                241017722,
+		"#":                    35,
+		"%RETRY%g#7F0000010001000000000000000000A1": 920998817,
+	} {
+		topic, key, _ := strings.Cut(text, "#")
+		if got := keyHash(topic, key); got != want {
+			t.Errorf("hash of %s is %d, want %d", text, got, want)
+		}
+	}
 	for _, topic := range []string{"", "T", "TopicTest", "订单", "a\U0001F600b"} {
 		for _, key := range []string{"", "k", "OrderID001", "键", "\U0001F600", "abc键def", "abcdefgé"} {
 			check(topic, key)
