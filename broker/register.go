@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"maps"
 	"net"
@@ -38,8 +39,7 @@ const (
 // A NameServer takes a topic only when the table's DataVersion differs from the
 // one it knows. A change it missed would so stay unknown to it once it has
 // taken a later one; therefore the first registration after any failure is a
-// full one, and whatever a registration carries is read together with its
-// version.
+// full one, and the changes one carries are taken together with its version.
 type registrar struct {
 	topics *meta.Topics
 	cfg    *Config
@@ -230,19 +230,17 @@ func (s *nameServer) register() error {
 // registerChanged tells the topics that have changed. Those that are gone need
 // no telling: who deletes a topic deletes it in the NameServers too.
 func (s *nameServer) registerChanged() error {
-	var table remoting.TopicConfigTable
-	s.r.topics.View(func(version remoting.DataVersion, topics map[string]*meta.Topic) {
-		table = s.newTable(version)
-		for name := range s.takeChanged() {
-			if t := topics[name]; t != nil {
-				table.TopicConfigTable[name] = s.routed(t)
-			}
-		}
+	var topics []*meta.Topic
+	var version remoting.DataVersion
+	s.r.topics.View(func(v remoting.DataVersion, all map[string]*meta.Topic) {
+		// Together: under v the NameServer will believe to have every change
+		// up to now.
+		version, topics = v, pick(all, maps.Keys(s.takeChanged()))
 	})
-	if len(table.TopicConfigTable) == 0 {
+	if len(topics) == 0 {
 		return nil
 	}
-	return s.send(table)
+	return s.send(version, topics)
 }
 
 // registerAll tells all topics, in as many pieces as it takes. Each piece has a
@@ -253,33 +251,42 @@ func (s *nameServer) registerAll() error {
 	if s.r.cfg.EnableSplitRegistration {
 		most = max(2, s.r.cfg.SplitRegistrationSize)
 	}
-	var names []string
-	s.r.topics.View(func(_ remoting.DataVersion, topics map[string]*meta.Topic) {
-		names = slices.Sorted(maps.Keys(topics))
-		s.takeChanged()
-	})
-	for from := 0; from < len(names); from += most {
-		if from > 0 {
-			s.r.topics.Bump()
-		}
-		var table remoting.TopicConfigTable
-		s.r.topics.View(func(version remoting.DataVersion, topics map[string]*meta.Topic) {
-			table = s.newTable(version)
-			for _, name := range names[from:min(from+most, len(names))] {
-				if t := topics[name]; t != nil {
-					table.TopicConfigTable[name] = s.routed(t)
-				}
-			}
+	s.takeChanged() // what changes from here on is told again
+	topics, version := s.r.topics.Snapshot()
+	if len(topics) <= most {
+		return s.send(version, topics)
+	}
+	for piece := range slices.Chunk(topics, most) {
+		s.r.topics.Bump()
+		s.r.topics.View(func(v remoting.DataVersion, all map[string]*meta.Topic) {
+			// With what has changed since, or v would hide it.
+			version, piece = v, append(pick(all, names(piece)), pick(all, maps.Keys(s.takeChanged()))...)
 		})
-		if err := s.send(table); err != nil {
+		if err := s.send(version, piece); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *nameServer) newTable(version remoting.DataVersion) remoting.TopicConfigTable {
-	return remoting.TopicConfigTable{DataVersion: version, MappingDataVersion: version, TopicConfigTable: map[string]remoting.TopicConfig{}}
+// pick gives the named topics that are there.
+func pick(all map[string]*meta.Topic, names iter.Seq[string]) (topics []*meta.Topic) {
+	for name := range names {
+		if t := all[name]; t != nil {
+			topics = append(topics, t)
+		}
+	}
+	return topics
+}
+
+func names(topics []*meta.Topic) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, t := range topics {
+			if !yield(t.Name) {
+				return
+			}
+		}
+	}
 }
 
 func (s *nameServer) takeChanged() map[string]bool {
@@ -302,8 +309,12 @@ func (s *nameServer) routed(t *meta.Topic) remoting.TopicConfig {
 }
 
 // send is one REGISTER_BROKER (103).
-func (s *nameServer) send(table remoting.TopicConfigTable) error {
+func (s *nameServer) send(version remoting.DataVersion, topics []*meta.Topic) error {
 	cfg := s.r.cfg
+	table := remoting.TopicConfigTable{DataVersion: version, MappingDataVersion: version, TopicConfigTable: make(map[string]remoting.TopicConfig, len(topics))}
+	for _, t := range topics {
+		table.TopicConfigTable[t.Name] = s.routed(t)
+	}
 	h := remoting.RegisterBrokerHeader{
 		BrokerName: cfg.BrokerName, BrokerAddr: s.r.addr, ClusterName: cfg.BrokerClusterName, BrokerID: cfg.BrokerId,
 		HAServerAddr: net.JoinHostPort(cfg.BrokerIP2, strconv.Itoa(cfg.HaListenPort)), ActingMasterSent: true,
