@@ -160,7 +160,9 @@ func check(t *testing.T, r *Result, err error) {
 
 func TestSendClosed(t *testing.T) {
 	b := startFake(t)
+	b.mu.Lock()
 	b.refuse = 10
+	b.mu.Unlock()
 	o := short(b)
 	o.InFlight = 5
 	r, err := Send(t.Context(), o)
@@ -168,6 +170,8 @@ func TestSendClosed(t *testing.T) {
 	if r.Refusals["SYSTEM_BUSY"] == 0 || r.Refused() != r.Refusals["SYSTEM_BUSY"] {
 		t.Errorf("refusals: %v", r.Refusals)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for q := range int32(4) {
 		if len(b.queues[q]) == 0 {
 			t.Errorf("queue %d got nothing", q)

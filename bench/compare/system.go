@@ -44,7 +44,7 @@ func (s *system) pid() int            { return s.broker.cmd.Process.Pid }
 // apacheSystem runs Apache's jars as its own runserver.sh and runbroker.sh do,
 // with the given heap.
 func apacheSystem(dir, jars, heap string, ports int) *system {
-	return &system{name: Apache, dir: dir, nsPort: ports + 76, port: ports + 11, command: func(s *system, what, conf string) *exec.Cmd {
+	return &system{name: Apache, dir: dir, nsPort: ports, port: ports + 10, command: func(s *system, what, conf string) *exec.Cmd {
 		args := []string{"-server", "-Xms256m", "-Xmx256m"}
 		class := "org.apache.rocketmq.namesrv.NamesrvStartup"
 		if what == "broker" {
@@ -63,7 +63,7 @@ func apacheSystem(dir, jars, heap string, ports int) *system {
 
 // ringmqSystem runs a ringmq binary.
 func ringmqSystem(dir, binary string, ports int) *system {
-	return &system{name: Ringmq, dir: dir, nsPort: ports + 176, port: ports + 111, command: func(s *system, what, conf string) *exec.Cmd {
+	return &system{name: Ringmq, dir: dir, nsPort: ports + 20, port: ports + 30, command: func(s *system, what, conf string) *exec.Cmd {
 		cmd := exec.Command(binary, what, "-c", conf)
 		cmd.Env = cleanEnv()
 		return cmd

@@ -155,7 +155,7 @@ writes a table of medians and ratios and all figures under --out. Measures:
 	f.DurationVar(&c.Duration, "duration", 8*time.Second, "of one load")
 	f.DurationVar(&c.Warmup, "warmup", 3*time.Second, "before each load, not counted")
 	f.DurationVar(&c.Settle, "settle", 3*time.Second, "rest before memory is looked at")
-	f.IntVar(&c.Ports, "ports", 24800, "first of the 200 ports used")
+	f.IntVar(&c.Ports, "ports", 26240, "first of the 32 ports used")
 	f.StringSliceVar(&c.Measures, "measures", nil, "measures to run (default: all)")
 	f.StringSliceVar(&c.Systems, "systems", nil, "apache, ringmq (default: both)")
 	f.BoolVar(&quick, "quick", false, "one round of short loads")
