@@ -347,6 +347,10 @@ func (s *scanner) escape() (rune, bool) {
 	if len(s.b)-s.i < 4 {
 		return 0, false
 	}
+	if h := s.b[s.i : s.i+4]; h[0] == '0' && h[1] == '0' && h[2] == '0' && h[3]-'0' <= 9 {
+		s.i += 4 // the separators of a property string
+		return rune(h[3] - '0'), true
+	}
 	var r rune
 	for _, c := range s.b[s.i : s.i+4] {
 		d := hexValues[c]

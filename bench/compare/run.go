@@ -80,6 +80,8 @@ func Run(ctx context.Context, c Config) (rep *Report, err error) {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
+	// The systems' directories are removed as they stop; what others left stays.
+	defer func() { _ = os.Remove(c.Dir) }() // fails where it is not empty: right
 	r := &run{cfg: &c}
 	if len(c.Systems) == 0 || slices.Contains(c.Systems, Apache) {
 		if c.Jars, err = fetchJars(ctx, c.Jars, c.Progress); err != nil {
