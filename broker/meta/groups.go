@@ -169,6 +169,9 @@ func (g *Groups) encode() ([]byte, DataVersion) {
 	g.mu.RLock()
 	forbidden := g.forbidden
 	g.mu.RUnlock()
+	if forbidden == nil { // Java takes null for null
+		forbidden = json.RawMessage("{}")
+	}
 	return pretty(remoting.MarshalBody(struct {
 		DataVersion            DataVersion       `json:"dataVersion"`
 		ForbiddenTable         json.RawMessage   `json:"forbiddenTable"`
@@ -179,7 +182,7 @@ func (g *Groups) encode() ([]byte, DataVersion) {
 // decode takes a file's groups; those whose names break the rules are left out
 // and named.
 func (g *Groups) decode(content []byte, skipped func(error)) error {
-	file := groupsFile{ForbiddenTable: json.RawMessage("{}")}
+	var file groupsFile
 	if err := remoting.ParseBody(content, &file); err != nil {
 		return err
 	}

@@ -54,8 +54,8 @@ func (m *intMap) UnmarshalJSON(b []byte) error {
 }
 
 // pretty lays compact JSON out as fastjson 1.2.83 does in Apache's config
-// files: TAB indent, no blank after the colon, no newline at the end; a map
-// with integer keys stays on one line but for its closing brace. Only
+// files: TAB indent, no blank after the colon, no newline at the end; sets stay
+// on one line, maps with integer keys too but for their closing brace. Only
 // white space is added.
 func pretty(src []byte) []byte {
 	dst := make([]byte, 0, len(src)+len(src)/4)
@@ -80,13 +80,15 @@ func pretty(src []byte) []byte {
 				i++
 				continue
 			}
-			inline = append(inline, c == '{' && src[i+1] != '"')
+			inline = append(inline, c == '[' || src[i+1] != '"')
 			if !inline[len(inline)-1] {
 				newline()
 			}
 		case '}', ']':
 			inline = inline[:len(inline)-1]
-			newline()
+			if c == '}' {
+				newline()
+			}
 			dst = append(dst, c)
 		case ',':
 			dst = append(dst, c)
