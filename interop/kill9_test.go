@@ -128,7 +128,10 @@ func killRounds(t *testing.T, target string, rounds int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := startServers(t, target, func(s *Servers) { s.FlushDisk = "SYNC_FLUSH" })
+	s := startServers(t, target, func(s *Servers) {
+		s.FlushDisk = "SYNC_FLUSH"
+		s.SegmentBytes = 5 << 20 // some kills meet a change of segment
+	})
 	if err := CreateTopic(t.Context(), s.Broker, "kill9", killQueues); err != nil {
 		t.Fatal(err)
 	}

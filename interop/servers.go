@@ -27,30 +27,33 @@ type launcher interface {
 
 // Servers is one NameServer and one broker, as processes. Its methods are for one goroutine at a time.
 type Servers struct {
-	Target      string // "apache" or "ringmq"
-	Namesrv     string // host:port
-	Broker      string // host:port, as clients are told
-	Dir         string // everything of theirs lies below
-	FlushDisk   string // ASYNC_FLUSH or SYNC_FLUSH
-	RegisterAt  string // where the broker registers; the NameServer itself unless a proxy stands before it
-	Binary      bool   // Java clients use the binary header serialization
-	namesrvPort int
-	brokerPort  int
+	Target       string // as NewServers was told
+	Namesrv      string // host:port
+	Broker       string // host:port, as clients are told
+	Dir          string // everything of theirs lies below
+	FlushDisk    string // ASYNC_FLUSH or SYNC_FLUSH
+	SegmentBytes int    // small by default, so that the suite crosses from one segment to the next
+	RegisterAt   string // where the broker registers; the NameServer itself unless a proxy stands before it
+	Binary       bool   // Java clients use the binary header serialization
+	namesrvPort  int
+	brokerPort   int
 
 	launch                launcher
 	namesrvProc, brokProc *Process
 }
 
-// NewServers describes servers of a target ("apache", "ringmq") whose files lie in dir; nothing runs yet.
+// NewServers describes servers of a target ("apache", "ringmq", "server" for ringmq's two in one process) whose files lie in dir; nothing runs yet.
 func NewServers(target, dir string) (*Servers, error) {
-	s := &Servers{Target: target, Dir: dir, FlushDisk: "ASYNC_FLUSH"}
+	s := &Servers{Target: target, Dir: dir, FlushDisk: "ASYNC_FLUSH", SegmentBytes: 64 << 20}
 	switch target {
 	case "apache":
 		s.namesrvPort, s.brokerPort, s.launch = 22876, 22911, apache{}
 	case "ringmq":
 		s.namesrvPort, s.brokerPort, s.launch = 23876, 23911, ringmq{}
+	case "server":
+		s.namesrvPort, s.brokerPort, s.launch = 25876, 25911, ringmqServer{}
 	default:
-		return nil, fmt.Errorf("target %q: want apache or ringmq", target)
+		return nil, fmt.Errorf("target %q: want apache, ringmq or server", target)
 	}
 	s.Namesrv = fmt.Sprintf("127.0.0.1:%d", s.namesrvPort)
 	s.Broker = fmt.Sprintf("127.0.0.1:%d", s.brokerPort)
@@ -77,7 +80,8 @@ func (s *Servers) brokerConfig() string {
 		"bindAddress = 127.0.0.1",
 		"storePathRootDir = " + store,
 		"storePathCommitLog = " + filepath.Join(store, "commitlog"),
-		"mappedFileSizeCommitLog = 67108864", // small, so that the suite crosses from one segment to the next
+		fmt.Sprintf("mappedFileSizeCommitLog = %d", s.SegmentBytes),
+		"registerNameServerPeriod = 10000", // the least there is
 		"messageDelayLevel = " + DelayLevels,
 		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
 		"osPageCacheBusyTimeOutMills = 10000",
@@ -98,17 +102,24 @@ func (s *Servers) Start(ctx context.Context) error {
 			return fmt.Errorf("%s needs port %d: %w", s.Target, port, err)
 		}
 	}
-	p, err := s.launch.namesrv(s)
-	if err != nil {
-		return err
-	}
-	s.namesrvProc = p
-	err = await(p, 60*time.Second, "answer from the NameServer", func() error { return ping(ctx, s.Namesrv) })
-	if err != nil {
+	if err := s.StartNamesrv(ctx); err != nil {
 		return err
 	}
 	return s.StartBroker(ctx)
 }
+
+// StartNamesrv starts the NameServer and waits until it answers.
+func (s *Servers) StartNamesrv(ctx context.Context) error {
+	p, err := s.launch.namesrv(s)
+	if err != nil || p == nil { // none of its own: the broker's process has it
+		return err
+	}
+	s.namesrvProc = p
+	return await(p, 60*time.Second, "answer from the NameServer", func() error { return ping(ctx, s.Namesrv) })
+}
+
+// KillNamesrv is kill -9 of the NameServer.
+func (s *Servers) KillNamesrv() { s.namesrvProc.Kill() }
 
 // StartBroker starts the broker and waits until it takes requests and the NameServer gives its route.
 func (s *Servers) StartBroker(ctx context.Context) error {

@@ -51,6 +51,20 @@ func TestInterop(t *testing.T) {
 	}
 }
 
+// TestServer runs one client's steps against `ringmq server`.
+func TestServer(t *testing.T) {
+	if !slices.Contains(targets(t), "ringmq") {
+		t.Skip("INTEROP_TARGET leaves ringmq out")
+	}
+	s := startServers(t, "server", nil)
+	c, err := newClient("go", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	runPhase(t, []Client{c}, "steady", true)
+}
+
 // startServers starts servers for a test, and prints their logs when it fails.
 func startServers(t *testing.T, target string, change func(*Servers)) *Servers {
 	t.Helper()
@@ -90,6 +104,13 @@ func runTarget(t *testing.T, target string) {
 	}
 	ok := runPhase(t, clients, "steady", true)
 	ok = runPhase(t, clients, "alone", false) && ok
+	ok = runPhase(t, clients, "before outage", true) && ok
+	s.KillNamesrv()
+	ok = runPhase(t, clients, "during outage", true) && ok
+	if err := s.StartNamesrv(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ok = runPhase(t, clients, "after outage", true) && ok
 	for _, round := range []string{"stop", "kill"} {
 		if !runPhase(t, clients, "before "+round, true) {
 			t.Errorf("no round %q without its preparation", round)

@@ -215,7 +215,7 @@ func pushOffsets(e *env) string {
 	e.send(topic, "m", 0, 40, 4)
 	a := e.sink("offsets", topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("40 come, have ", a.count()) }, func() bool { return a.count() >= 40 })
-	must("shutdown", a.Shutdown())
+	a.settle()
 	e.send(topic, "n", 0, 20, 4)
 	b := e.sink("offsets", topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("20 come, have ", b.count()) }, func() bool { return b.count() >= 20 })

@@ -132,6 +132,13 @@ func (s *sink) messages() []*primitive.MessageExt {
 
 func (s *sink) count() int { return len(s.messages()) }
 
+// settle ends the consumer a little after its function has returned for the last message: only then does the client
+// count it as consumed, and it does not show when.
+func (s *sink) settle() {
+	time.Sleep(500 * time.Millisecond)
+	must("shutdown", s.Shutdown())
+}
+
 func (s *sink) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,6 +215,7 @@ func (e *env) awaitStored(topic string, queues int, n int64) {
 
 // drain pulls everything in the topic through the Go client.
 func (e *env) drain(topic string, queues int) []*primitive.MessageExt {
+	e.await(15*time.Second, topic+" has a route", func() bool { return interop.HasRoute(e.ctx, e.namesrv, topic) == nil })
 	c := e.puller("drain"+e.instance(), topic)
 	defer c.Shutdown()
 	var all []*primitive.MessageExt

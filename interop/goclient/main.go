@@ -36,7 +36,7 @@ func main() {
 	for _, s := range [][]step{topicSteps, sendSteps, pullSteps, pushSteps, orderSteps, retrySteps, errorSteps} {
 		steps = append(steps, s...)
 	}
-	steps = append(steps, restartSteps()...)
+	steps = append(append(steps, outageSteps()...), restartSteps()...)
 	out := json.NewEncoder(os.Stdout)
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() && in.Text() != "quit" {

@@ -34,7 +34,7 @@ func (r *restart) prepare(e *env) string {
 	r.stored = e.drain(r.topic, 5)
 	a := e.sink("re"+r.round, r.topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("50 come, have ", a.count()) }, func() bool { return a.count() >= 50 })
-	must("shutdown", a.Shutdown())
+	a.settle()
 
 	r.liveTopic = e.topic("relive"+r.round, 4)
 	r.live = e.sink("relive"+r.round, r.liveTopic, "*")

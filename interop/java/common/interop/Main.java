@@ -38,6 +38,7 @@ public final class Main {
         RetrySteps.add(steps);
         QuerySteps.add(steps);
         ErrorSteps.add(steps);
+        OutageSteps.add(steps);
         RestartSteps.add(steps);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null && !line.equals("quit"); line = in.readLine()) {

@@ -167,7 +167,7 @@ final class OrderSteps {
         List<MessageExt> dead = RetrySteps.awaitDead(env, env.group("poison"), 1);
         c.shutdown();
         equal("dead body", "m1", Env.text(dead.get(0)));
-        equal("dead message's topic", topic, dead.get(0).getProperty("RETRY_TOPIC"));
+        equal("dead message's topic, of " + dead.get(0).getProperties(), topic, dead.get(0).getProperty("RETRY_TOPIC"));
         equal("deliveries of m1", 3, seen.get("m1"));
         return "";
     }

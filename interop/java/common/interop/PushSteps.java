@@ -173,7 +173,7 @@ final class PushSteps {
         env.send(topic, "m", 0, 40, 4);
         Sink a = new Sink(env.newPush("offsets"), topic, "*").start();
         await(30, () -> "40 come, have " + a.count(), () -> a.count() >= 40);
-        a.consumer.shutdown();
+        a.settle(env, topic, 4, 40);
         env.send(topic, "n", 0, 20, 4);
         Sink b = new Sink(env.newPush("offsets"), topic, "*").start();
         await(30, () -> "20 come, have " + b.count(), () -> b.count() >= 20);

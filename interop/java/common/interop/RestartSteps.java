@@ -57,7 +57,7 @@ final class RestartSteps {
 
         Sink a = new Sink(env.newPush("re" + round), topic, "*").start();
         await(30, () -> "51 come, have " + a.count(), () -> a.count() >= 51);
-        a.consumer.shutdown();
+        a.settle(env, topic, 5, 51);
         DefaultMQPullConsumer c = env.newPuller("reb" + round);
         c.start();
         c.pull(env.queue(topic, 3), "*", 0, 1);

@@ -7,6 +7,8 @@ import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** A push consumer that accepts everything and remembers what came. */
@@ -28,6 +30,22 @@ final class Sink {
     Sink start() throws Exception {
         consumer.start();
         return this;
+    }
+
+    /**
+     * Ends the consumer when its own table of offsets has all n messages: a listener that has returned is not yet one
+     * whose message counts as consumed.
+     */
+    void settle(Env env, String topic, int queues, long n) throws Exception {
+        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        Env.await(10, "the consumer's offsets add up to " + n, () -> {
+            long sum = 0;
+            for (int q = 0; q < queues; q++) {
+                sum += Math.max(0, offsets.readOffset(env.queue(topic, q), ReadOffsetType.READ_FROM_MEMORY));
+            }
+            return sum == n;
+        });
+        consumer.shutdown();
     }
 
     List<MessageExt> messages() {
