@@ -36,8 +36,8 @@ func (b *Broker) firstInMemory(topic string, queueID int32) bool {
 }
 
 // handleUpdateConsumerOffset is UPDATE_CONSUMER_OFFSET (15). Clients send it
-// one-way every few seconds for each queue, so that path costs next to nothing;
-// who wants an answer gets it when the commit is in the journal.
+// one-way every few seconds for each queue: that only changes the table. Who
+// wants an answer gets it when the commit is in the journal.
 func handleUpdateConsumerOffset(b *Broker, r *request) (*response, error) {
 	group, _ := r.cmd.Get("consumerGroup")
 	topic, _ := r.cmd.Get("topic")

@@ -68,6 +68,9 @@ type scheduler struct {
 	upTo      message.LogOffset                       // to here
 	saved     int64                                   // ScanFrom of the saved progress
 	progress  *time.Ticker
+	failing   bool                                 // said so; until something is delivered again
+	passed    int                                  // messages passed over since it was said
+	why       string                               // for the last of them
 	batch     engine.Batch                         // of deliver
 	entries   [deliveryCountMax]consumequeue.Entry // of deliver
 	offered   []offer                              // what the batch's items are made of
@@ -163,6 +166,7 @@ func (s *scheduler) run() {
 		case <-s.wake:
 		case <-timer:
 		case <-s.progress.C:
+			s.sayPassed()
 			s.saveProgress()
 		case <-s.stop:
 			s.finish()
@@ -258,6 +262,7 @@ func (s *scheduler) deliverDue() (due int64) {
 			case <-s.stop:
 				return due
 			case <-s.progress.C:
+				s.sayPassed()
 				s.saveProgress()
 			default:
 			}
@@ -276,7 +281,7 @@ func (s *scheduler) deliver(i int) (more bool, due int64) {
 	s.next[i] = max(s.next[i], q.Min()) // retention may have passed us
 	n, err := q.Read(s.entries[:], s.next[i])
 	if n == 0 && err != nil {
-		s.log.Error("delay queue can't be read, trying again", "level", i+1, "offset", s.next[i], "error", err)
+		s.fail("the delay queue can't be read", i, s.next[i], err)
 		return false, now + deliveryRetry.Milliseconds()
 	}
 	s.batch.Reset()
@@ -296,15 +301,17 @@ func (s *scheduler) deliver(i int) (more bool, due int64) {
 			break
 		}
 		if err := s.offer(e, next); err != nil {
-			s.log.Error("delayed message can't be read, trying again", "level", i+1, "offset", next, "error", err)
+			s.fail("a message can't be read", i, next, err)
 			due, full = now+deliveryRetry.Milliseconds(), false
 			break
 		}
 		next++
 	}
-	if !s.putOffered() {
-		next, full = s.firstUnstored(next), false
-		due = now + deliveryRetry.Milliseconds()
+	if s.putOffered() {
+		s.failing = s.failing && len(s.offered) == 0
+	} else if first := s.firstUnstored(next); first != next {
+		s.fail("the log takes no messages", i, first, s.batch.Err)
+		next, full, due = first, false, now+deliveryRetry.Milliseconds()
 	}
 	for k := range next - s.next[i] {
 		delete(s.delivered, s.entries[k].LogOffset)
@@ -325,7 +332,7 @@ func (s *scheduler) offer(e consumequeue.Entry, offset message.QueueOffset) erro
 	}
 	rec, err := s.store.ByOffset(e.LogOffset)
 	if errors.Is(err, engine.ErrNoRecord) {
-		s.log.Warn("delayed message is no longer in the log, passed over", "offset", offset, "error", err)
+		s.passOver(err.Error())
 		return nil
 	}
 	if err != nil {
@@ -334,7 +341,7 @@ func (s *scheduler) offer(e consumequeue.Entry, offset message.QueueOffset) erro
 	var m message.Message
 	topic, queueID, why := s.realTarget(rec, &m)
 	if why != "" {
-		s.log.Warn("delayed message can't be delivered, passed over", "logOffset", e.LogOffset, "reason", why)
+		s.passOver(why)
 		return nil
 	}
 	tags, _ := message.Property(m.Properties, message.PropTags)
@@ -404,7 +411,7 @@ func (s *scheduler) firstUnstored(next message.QueueOffset) message.QueueOffset 
 	for i := len(s.offered) - 1; i >= 0; i-- {
 		switch item := &s.batch.Items[i]; {
 		case item.Status == engine.Illegal:
-			s.log.Error("delayed message doesn't fit the log, passed over", "logOffset", s.offered[i].origin, "error", s.batch.Err)
+			s.passOver(s.batch.Err.Error())
 		case !item.Status.Stored():
 			first = s.offered[i].offset
 		}
@@ -414,10 +421,29 @@ func (s *scheduler) firstUnstored(next message.QueueOffset) message.QueueOffset 
 			s.delivered[o.origin] = s.batch.Items[i].LogOffset
 		}
 	}
-	if first != next {
-		s.log.Error("delayed messages not delivered, trying again", "error", s.batch.Err)
-	}
 	return first
+}
+
+// fail says what holds deliveries up, once until something is delivered again.
+func (s *scheduler) fail(what string, i int, offset message.QueueOffset, err error) {
+	if !s.failing {
+		s.failing = true
+		s.log.Error("delivery of delayed messages is held up", "cause", what, "level", i+1, "offset", offset, "error", err)
+	}
+}
+
+// passOver notes a message that is not and will not be delivered; sayPassed
+// tells of all of them together, since a deleted topic may have had millions.
+func (s *scheduler) passOver(why string) {
+	s.passed++
+	s.why = why
+}
+
+func (s *scheduler) sayPassed() {
+	if s.passed > 0 {
+		s.log.Warn("delayed messages passed over", "messages", s.passed, "lastReason", s.why)
+		s.passed = 0
+	}
 }
 
 // saveProgress takes a snapshot of the progress, and hands the one before to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -361,6 +362,37 @@ func TestLevel(t *testing.T) {
 	}{{"1", 1, true}, {"18", 18, true}, {"19", 18, true}, {"0", 0, true}, {"-1", 0, true}, {"x", 0, false}, {"", 0, false}} {
 		if got, err := s.level([]byte(tt.in)); got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("level(%q) = %d, %v, want %d, ok=%v", tt.in, got, err, tt.want, tt.ok)
+		}
+	}
+}
+
+// A batch of which only a part is stored: the next try begins at the first that
+// isn't, and what is stored behind it is remembered.
+func TestPartlyStoredBatch(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		statuses  []engine.Status
+		want      message.QueueOffset
+		delivered []message.LogOffset
+	}{
+		{"nothing", []engine.Status{engine.Busy, engine.Busy}, 10, nil},
+		{"the first", []engine.Status{engine.OK, engine.Busy}, 11, nil},
+		{"the last", []engine.Status{engine.CreateFailed, engine.OK, engine.OK}, 10, []message.LogOffset{101, 102}},
+		{"a hole", []engine.Status{engine.OK, engine.CreateFailed, engine.OK}, 11, []message.LogOffset{102}},
+		{"one that never fits", []engine.Status{engine.Illegal, engine.OK}, 12, nil},
+		{"one that never fits before one that may", []engine.Status{engine.Illegal, engine.Busy}, 11, nil},
+	} {
+		s := &scheduler{delivered: map[message.LogOffset]message.LogOffset{}}
+		s.batch.Err = engine.ErrLogClosed
+		for i, status := range tt.statuses {
+			s.batch.Items = append(s.batch.Items, engine.Item{Status: status, LogOffset: message.LogOffset(1000 + i)})
+			s.offered = append(s.offered, offer{origin: message.LogOffset(100 + i), offset: message.QueueOffset(10 + i)})
+		}
+		if got := s.firstUnstored(message.QueueOffset(10 + len(tt.statuses))); got != tt.want {
+			t.Errorf("%s: go on at %d, want %d", tt.name, got, tt.want)
+		}
+		if got := slices.Sorted(maps.Keys(s.delivered)); !slices.Equal(got, tt.delivered) {
+			t.Errorf("%s: delivered %v, want %v", tt.name, got, tt.delivered)
 		}
 	}
 }

@@ -204,9 +204,13 @@ func (k *keeper) foldLogged() error {
 		return nil
 	}
 	err := k.fold()
-	if k.failing = err != nil; k.failing {
+	switch {
+	case err != nil && !k.failing:
 		k.log.Error("consumer offsets and delay progress not saved, trying again", "dir", k.cfg.Dir, "error", err)
+	case err == nil && k.failing:
+		k.log.Info("consumer offsets and delay progress saved again", "dir", k.cfg.Dir)
 	}
+	k.failing = err != nil
 	return err
 }
 

@@ -99,12 +99,16 @@ func (s *saver) round() {
 	waiters := s.waiters
 	s.waiters = nil
 	s.mu.Unlock()
+	failing := s.err != nil
 	s.err = nil
 	for _, t := range s.tables {
-		if err := s.save(t); err != nil {
-			s.log.Error("table not saved, trying again", "file", t.name, "error", err)
-			s.err = errors.Join(s.err, err)
-		}
+		s.err = errors.Join(s.err, s.save(t))
+	}
+	switch {
+	case s.err != nil && !failing:
+		s.log.Error("tables not saved, trying again", "error", s.err)
+	case s.err == nil && failing:
+		s.log.Info("tables saved again")
 	}
 	for _, w := range waiters {
 		w(s.err)
