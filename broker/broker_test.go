@@ -508,7 +508,11 @@ func TestSendPathDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if got := float64(after.Mallocs-before.Mallocs) / n; got > 0.05 {
-		t.Errorf("allocations a message: got %.3f, want at most 0.05", got)
+	limit := 0.05
+	if raceDetector { // its own shadow objects and deliberately lossy pools count too
+		limit = 0.5
+	}
+	if got := float64(after.Mallocs-before.Mallocs) / n; got > limit {
+		t.Errorf("allocations a message: got %.3f, want at most %.2f", got, limit)
 	}
 }

@@ -149,7 +149,7 @@ func (b *Broker) answerPull(p *pull, state *loopState, look look) bool {
 	switch res.Status {
 	case engine.NeedCold:
 		q := *p
-		if !b.server.Go(func() { b.pullCold(&q) }) {
+		if !p.conn.Loop().Go(func() { b.pullCold(&q) }) {
 			b.replyPull(p, res, remoting.SystemBusy, "the pool that reads from disk is full")
 		}
 		return true

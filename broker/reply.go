@@ -99,7 +99,7 @@ func (b *Broker) prepare(c *netloop.Conn, cmd *remoting.Command, work func() err
 		return
 	}
 	c.Suspend()
-	if !b.server.Go(func() {
+	if !c.Loop().Go(func() {
 		t.err = work()
 		c.Loop().Post(t)
 	}) {

@@ -38,7 +38,7 @@ var routes = []route{
 	{code: remoting.ReqSearchOffsetByTimestamp, lane: netloop.OnPool, handle: handleSearchOffset},
 	{code: remoting.ReqGetEarliestMsgStoreTime, lane: netloop.OnPool, handle: handleEarliestStoreTime},
 
-	{code: remoting.ReqHeartBeat, lane: netloop.OnPool, handle: handleHeartbeat},
+	{code: remoting.ReqHeartBeat, lane: netloop.OnLoop, handle: handleHeartbeat}, // before the pulls behind it
 	{code: remoting.ReqUnregisterClient, lane: netloop.OnLoop, handle: handleUnregisterClient},
 	{code: remoting.ReqCheckClientConfig, lane: netloop.OnLoop, handle: handleCheckClientConfig},
 	{code: remoting.ReqGetConsumerListByGroup, lane: netloop.OnLoop, handle: handleConsumerListByGroup},

@@ -24,7 +24,7 @@ type pool struct {
 	begun atomic.Int64  // requests taken by a worker
 }
 
-// A poolJob is a request, or a function given to Server.Go.
+// A poolJob is a request, or a function given to Loop.Go.
 type poolJob struct {
 	c   *Conn
 	req *remoting.Command
@@ -81,7 +81,8 @@ func (p *pool) submit(c *Conn, req *remoting.Command) {
 // that may wait for a disk. Only on a loop, while a frame is being served or a
 // task run that a frame or an earlier Go led to; it does not block. False says
 // that the queue is full, or that the server is closing: run is not called.
-func (s *Server) Go(run func()) bool {
+func (l *Loop) Go(run func()) bool {
+	s := l.srv
 	if s.draining.Load() {
 		return false
 	}
