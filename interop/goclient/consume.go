@@ -83,6 +83,7 @@ func pullPoll(e *env) string {
 		c, err := rocketmq.NewPullConsumer(e.consumerOptions("poll")...)
 		must("new pull consumer", err)
 		must("subscribe", c.Subscribe(topic, consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}))
+		begin := time.Now()
 		must("start", c.Start())
 		var got []*primitive.MessageExt
 		e.awaitf(30*time.Second, func() string { return fmt.Sprintf("%d polled, have %d", n, len(got)) }, func() bool {
@@ -96,6 +97,7 @@ func pullPoll(e *env) string {
 			return false
 		})
 		must("persist", c.PersistOffset(e.ctx, topic))
+		time.Sleep(2*time.Second - time.Since(begin)) // as sink.settle
 		must("shutdown", c.Shutdown())
 		return got
 	}
@@ -141,7 +143,7 @@ func pushCluster(e *env) string {
 	for i := 0; i < 400; i += 20 {
 		e.send(topic, "m", i, i+20, 8)
 		if i == 200 {
-			must("shutdown", b.Shutdown())
+			b.settle()
 		}
 	}
 	all := func() []string { return append(bodies(a.messages()), bodies(b.messages())...) }
