@@ -516,3 +516,32 @@ func TestSendPathDoesNotAllocate(t *testing.T) {
 		t.Errorf("allocations a message: got %.3f, want at most %.2f", got, limit)
 	}
 }
+
+// An orderly consumer that gives a message up sends it to its retry topic; after
+// the limit it goes to the DLQ, with its properties.
+func TestSendToRetryPastTheLimit(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	// A pull makes the group.
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "")...)
+	call(t, c, remoting.ReqPullMessage, remoting.Success, nil, pullFields("T", 0, 0)...)
+	resp := call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("poison"),
+		sendFields("%RETRY%cg", 0, "UNIQ_KEY=u;RETRY_TOPIC=T;DELAY=5", "j", "3", "l", "2")...)
+	if resp.GetString("transactionId") != "u" {
+		t.Errorf("answer's unique key: got %q, want u", resp.GetString("transactionId"))
+	}
+	got := call(t, c, remoting.ReqPullMessage, remoting.Success, nil, pullFields("%DLQ%cg", 0, 0)...)
+	var m message.Message
+	if _, err := message.Decode(got.Body, &m); err != nil {
+		t.Fatal(err)
+	}
+	if string(m.Body) != "poison" || m.ReconsumeTimes != 3 {
+		t.Errorf("dead message: got %q, reconsumed %d times", m.Body, m.ReconsumeTimes)
+	}
+	want := map[string]string{message.PropRetryTopic: "T", message.PropUniqKey: "u", message.PropDelay: "-1"}
+	for name, v := range want {
+		if got, _ := message.Property(m.Properties, name); string(got) != v {
+			t.Errorf("property %s of the dead message: got %q, want %q", name, got, v)
+		}
+	}
+}

@@ -206,8 +206,8 @@ func (b *Broker) redirect(state *loopState, h *remoting.SendHeader, cmd *remotin
 		}
 		if isDLQ = dlq; dlq {
 			to.topic, to.queueID = topic, queueID
-			state.props = message.DeleteProperty(state.scratch[:0], state.props, message.PropDelay)
-			state.props, state.scratch = state.scratch, state.props
+			props := message.DeleteProperty(state.scratch[:0], state.props, message.PropDelay)
+			state.props, state.scratch = message.AppendProperty(props, message.PropDelay, "-1"), state.props
 		}
 	}
 	if isDLQ || found.delay == nil {
