@@ -16,6 +16,12 @@ type group struct {
 	at    int64
 	bufs  [][]byte
 	blank [message.BlankBytes]byte
+
+	// What the disk has refused since the last Write, which it is not asked for
+	// again before the next: a group may hold hundreds of records.
+	noSpace   error // the bytes up to noSpaceTo
+	noSpaceTo int64
+	noSegment error
 }
 
 // Lock takes the writer's token; it waits for its holder.
@@ -27,38 +33,64 @@ func (l *Log) TryLock() bool { return l.token.TryLock() }
 // Unlock gives the token back.
 func (l *Log) Unlock() { l.token.Unlock() }
 
-// Fits says whether n more bytes stay in the segment being written, so that
-// appending them waits for no new segment. Token's holder.
+// Fits says whether n more bytes stay in the segment being written and have
+// their room there, so that appending them waits for neither. Token's holder.
 func (l *Log) Fits(n int) bool {
-	g := &l.group
-	return g.at+int64(n)+message.BlankBytes <= g.seg.End()
+	end := l.group.at + int64(n)
+	return end+message.BlankBytes <= l.group.seg.End() && l.set.HasRoom(end)
 }
 
 // Reserve gives the offset where the next n bytes will stand, which must then
-// be passed to Add. Where they do not fit the segment with room for a blank, the
-// rest of it becomes a blank, what was added is written, and the next segment is
-// taken, which may wait until it is made. On ErrNoSegment and ErrTooLarge
-// nothing has changed and the log can go on; any other error is a failed write,
-// after which the log must not be appended to. Token's holder.
+// be passed to Add. Their space on the disk is allocated by then. Where they do
+// not fit the segment with room for a blank, the rest of it becomes a blank,
+// what was added is written, and the next segment is taken, which may wait until
+// it is made. On ErrNoSpace, ErrNoSegment and ErrTooLarge nothing has changed
+// and the log can go on; any other error is a failed write, after which the log
+// must not be appended to. Token's holder.
 func (l *Log) Reserve(n int) (message.LogOffset, error) {
 	g := &l.group
 	if g.at+int64(n)+message.BlankBytes > g.seg.End() {
 		if int64(n)+message.BlankBytes > l.cfg.SegmentBytes {
 			return 0, fmt.Errorf("%w: got %d bytes, want at most %d", ErrTooLarge, n, l.cfg.SegmentBytes-message.BlankBytes)
 		}
-		if err := l.roll(); err != nil {
+		if err := l.roll(int64(n)); err != nil {
 			return 0, err
 		}
+	}
+	if err := l.space(g.at + int64(n)); err != nil {
+		return 0, err
 	}
 	return message.LogOffset(g.at), nil
 }
 
-// roll ends the segment and goes on in the next.
-func (l *Log) roll() error {
+// space makes sure of the room up to the log offset to, in the segment being
+// written.
+func (l *Log) space(to int64) error {
 	g := &l.group
-	next, err := l.set.Next(g.seg.End())
+	if g.noSpace != nil && to >= g.noSpaceTo {
+		return g.noSpace
+	}
+	if err := l.set.Reserve(to); err != nil {
+		g.noSpace, g.noSpaceTo = fmt.Errorf("%w: %w", ErrNoSpace, err), to
+		return g.noSpace
+	}
+	return nil
+}
+
+// roll ends the segment and goes on in the next, with n bytes. Space comes
+// first, for the blank and in the next segment: until then nothing is changed.
+func (l *Log) roll(n int64) error {
+	g := &l.group
+	if g.noSegment != nil {
+		return g.noSegment
+	}
+	if err := l.space(g.at + message.BlankBytes); err != nil {
+		return err
+	}
+	next, err := l.set.Next(g.seg.End(), n)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoSegment, err)
+		g.noSegment = fmt.Errorf("%w: %w", ErrNoSegment, err)
+		return g.noSegment
 	}
 	message.AppendBlank(g.blank[:0], int32(g.seg.End()-g.at))
 	l.Add(g.blank[:])
@@ -88,15 +120,16 @@ func (l *Log) Add(b []byte) {
 // Pending is how many bytes were added and not written.
 func (l *Log) Pending() int64 { return l.group.at - l.group.start }
 
-// Write writes all that was added; Publish then moves Written behind it. After
+// Write writes all that was added, whose room Reserve has made sure of; Publish
+// then moves Written behind it. After
 // an error the log must not be appended to: some of the bytes may be in the
 // file, but nothing of them is below Written. Token's holder.
 func (l *Log) Write() error {
 	g := &l.group
+	g.noSpace, g.noSegment = nil, nil
 	if len(g.bufs) == 0 {
 		return nil
 	}
-	l.set.Reserve(g.at)
 	err := l.cfg.Device.WriteV(g.seg.File(), g.bufs, g.start-g.seg.Base)
 	clear(g.bufs)
 	g.bufs = g.bufs[:0]

@@ -26,8 +26,13 @@ type Device interface {
 }
 
 // ErrNoSegment is returned by Reserve when there is no segment for the record:
-// the next one could not be made. Nothing was written.
+// the next one could not be made, or has no room for it. Nothing was written.
 var ErrNoSegment = errors.New("no CommitLog segment to append to")
+
+// ErrNoSpace is returned by Reserve when the disk has no room for the record;
+// the error names the file and the cause. Nothing was written, and the log goes
+// on by itself when there is room.
+var ErrNoSpace = errors.New("no room in the CommitLog")
 
 // ErrTooLarge is returned by Reserve for bytes that no segment can hold.
 var ErrTooLarge = errors.New("record does not fit a CommitLog segment")

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -196,6 +198,9 @@ func TestReserveErrors(t *testing.T) {
 		}
 	}
 	fault.Clear()
+	if err := l.Write(); err != nil { // nothing: but the next group asks anew
+		t.Error(err)
+	}
 	if off, err := l.Reserve(1000); err != nil || off != segmentBytes {
 		t.Errorf("%d, %v", off, err)
 	}
@@ -206,6 +211,124 @@ func TestReserveErrors(t *testing.T) {
 	}
 	if w := l.Written(); w != int64(was) {
 		t.Errorf("Written moved from %d to %d", was, w)
+	}
+}
+
+// TestNoSpace has no room for a while: what needs it is refused and nothing
+// changes, the disk is asked once a group, and it mends by itself.
+func TestNoSpace(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem())
+	fault.Add(vfs.Rule{Ops: vfs.OpTruncate, Path: "/log/prepared/", After: 1, Err: syscall.ENOSPC}) // all but the length of the first segment
+	dev := &counting{}
+	l := open(t, fault, dev)
+	defer l.Close(false)
+	if err := l.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	l.Lock()
+	for i := range 3 {
+		before := fault.Count(vfs.OpTruncate)
+		for _, n := range []int{1000, 2000} {
+			if _, err := l.Reserve(n); !errors.Is(err, ErrNoSpace) || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "/log/00000000000000000000") {
+				t.Fatalf("group %d: %v", i, err)
+			}
+		}
+		if n := fault.Count(vfs.OpTruncate) - before; n > 2 { // the preparer may ask too
+			t.Errorf("group %d asked %d times", i, n)
+		}
+		if l.Fits(1000) || l.End() != 0 || l.Pending() != 0 {
+			t.Fatalf("group %d: fits, or end %d, pending %d", i, l.End(), l.Pending())
+		}
+		if err := l.Write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fault.Clear()
+	l.Unlock()
+	if at := add(t, l, 3900); at[0] != 0 || dev.writes != 1 {
+		t.Errorf("with room again at %d, %d writes", at[0], dev.writes)
+	}
+}
+
+// TestNoSpaceAtSegmentEnd has no room where the next segment would begin: no
+// blank ends the one before.
+func TestNoSpaceAtSegmentEnd(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem())
+	dev := &counting{}
+	l := open(t, fault, dev)
+	defer l.Close(false)
+	if err := l.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	fault.Add(vfs.Rule{Ops: vfs.OpTruncate, Path: "/log/prepared/00000000000000004096", After: 1, Err: syscall.ENOSPC})
+	add(t, l, 3500)
+	l.Lock()
+	was := l.End()
+	for range 2 {
+		if _, err := l.Reserve(1000); !errors.Is(err, ErrNoSegment) || !errors.Is(err, syscall.ENOSPC) {
+			t.Error(err)
+		}
+		if err := l.Write(); err != nil || l.End() != was || dev.writes != 1 || l.set.End() != segmentBytes {
+			t.Errorf("%v, end %d was %d, %d writes, segments end at %d", err, l.End(), was, dev.writes, l.set.End())
+		}
+	}
+	if off, err := l.Reserve(100); err != nil || off != was {
+		t.Errorf("a small record at %d, %v", off, err)
+	}
+	fault.Clear()
+	l.Unlock()
+	if at := add(t, l, 1000); at[0] != segmentBytes {
+		t.Errorf("with room again at %d", at[0])
+	}
+	if at, _, err := scan(l, 0, message.LogOffset(l.Written())); err != io.EOF || len(at) != 2 {
+		t.Errorf("%v, %v", at, err)
+	}
+}
+
+// roomUpTo is an FS whose files have room up to one offset.
+type roomUpTo struct {
+	vfs.FS
+	room *atomic.Int64
+}
+
+func (r roomUpTo) Open(name string, flag vfs.Flag) (vfs.File, error) {
+	f, err := r.FS.Open(name, flag)
+	return roomFile{f, r.room}, err
+}
+
+type roomFile struct {
+	vfs.File
+	room *atomic.Int64
+}
+
+func (f roomFile) Allocate(off, n int64) error {
+	if off+n > f.room.Load() {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// TestNoSpaceForBlank has room for all but the blank that ends a segment.
+func TestNoSpaceForBlank(t *testing.T) {
+	var room atomic.Int64
+	room.Store(int64(len(record(strings.Repeat("x", 3500), 0))))
+	l := open(t, roomUpTo{vfs.NewMem(), &room}, &counting{})
+	defer l.Close(false)
+	if err := l.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	add(t, l, 3500)
+	l.Lock()
+	if _, err := l.Reserve(1000); !errors.Is(err, ErrNoSpace) || int64(l.End()) != room.Load() || l.set.End() != segmentBytes {
+		t.Errorf("%v, end %d, segments end at %d", err, l.End(), l.set.End())
+	}
+	if err := l.Write(); err != nil {
+		t.Fatal(err)
+	}
+	l.Unlock()
+	room.Add(message.BlankBytes)
+	if at := add(t, l, 1000); at[0] != segmentBytes {
+		t.Errorf("with room for the blank at %d", at[0])
 	}
 }
 

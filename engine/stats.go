@@ -24,7 +24,7 @@ type Stats struct {
 	Rate           int64 // bytes done a second while busy; 0: not known
 	DoneBytes      int64
 	Refusals       int64 // by Admit and Put, for a bound
-	CreateFails    int64 // items without a segment
+	CreateFails    int64 // items without a segment or without room on the disk
 	Timeouts       int64 // batches answered FlushDiskTimeout
 	Sweeps         int64
 	SweepFails     int64

@@ -9,9 +9,11 @@ import (
 
 // Next appends the segment that starts at base: the end of the last one, or any
 // position when the Set is empty. It is durable, name included, when Next
-// returns. With Options.Spare it is normally there already and Next does no
-// I/O; otherwise it blocks while the segment is made. Owner only.
-func (s *Set) Next(base int64) (*Segment, error) {
+// returns, and has room for its first need bytes. With Options.Spare it is
+// normally there already and Next does no I/O; otherwise it blocks while the
+// segment is made. After an error the last segment is the one it was. Owner
+// only.
+func (s *Set) Next(base, need int64) (*Segment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := s.Last(); last != nil && last.End() != base {
@@ -20,34 +22,46 @@ func (s *Set) Next(base int64) (*Segment, error) {
 	if s.closed {
 		return nil, fmt.Errorf("segment: next at %d: %w", base, errClosed)
 	}
-	seg, err := s.takeSpare(base)
+	seg, err := s.takeSpare(base, need)
 	if err != nil {
 		return nil, err
 	}
 	list := append(append([]*Segment(nil), s.Segments()...), seg)
 	s.list.Store(&list)
+	s.room.Store(seg.room)
 	s.wakeAt.Store(base)
 	s.wake()
 	return seg, nil
 }
 
-// takeSpare gives the segment at base, finishing or making it where the
-// preparer has not; mu is held.
-func (s *Set) takeSpare(base int64) (*Segment, error) {
-	if s.spare != nil && s.spare.Base == base {
-		seg := s.spare
-		s.spare = nil
-		s.zeroed, s.warmed, s.probed = seg.End(), seg.Base, true
-		if !s.opt.Zero {
-			s.zeroed = base
-		}
-		return seg, nil
-	}
-	if s.making != nil && s.making.base != base {
+// takeSpare gives the segment at base, made where the preparer has not, with
+// room for need bytes; without that it stays the spare. mu is held.
+func (s *Set) takeSpare(base, need int64) (*Segment, error) {
+	if s.spare != nil && s.spare.Base != base || s.making != nil && s.making.base != base {
 		if err := s.dropSpare(); err != nil {
 			return nil, err
 		}
 	}
+	if s.spare == nil {
+		seg, err := s.makeNow(base)
+		if err != nil {
+			return nil, err
+		}
+		s.spare = seg
+	}
+	seg := s.spare
+	zeroed := seg.room // with Options.Zero all the room it has is zeros
+	if err := s.needRoom(seg, base+need); err != nil {
+		return nil, err
+	}
+	s.spare = nil
+	s.zeroed, s.warmed, s.probed = zeroed, base, true
+	return seg, nil
+}
+
+// makeNow makes the segment at base for a writer that waits for it, or finishes
+// what the preparer has begun; mu is held.
+func (s *Set) makeNow(base int64) (*Segment, error) {
 	m := s.making
 	if m == nil {
 		var err error
@@ -60,13 +74,7 @@ func (s *Set) takeSpare(base int64) (*Segment, error) {
 			}
 		}
 	}
-	zeroed := base + m.zeroed
-	seg, err := s.finishMaking(m)
-	if err != nil {
-		return nil, err
-	}
-	s.zeroed, s.warmed, s.probed = zeroed, base, true
-	return seg, nil
+	return s.finishMaking(m)
 }
 
 // TruncateTo cuts the address space at off: later segments are removed, the
@@ -97,8 +105,11 @@ func (s *Set) TruncateTo(off int64) error {
 	last := s.Last()
 	if last == nil {
 		s.claimed.Store(0)
+		s.room.Store(0)
 		return nil
 	}
+	last.room = min(off, last.End())
+	s.room.Store(last.room)
 	if off < last.End() {
 		if err := last.file.ZeroRange(off-last.Base, last.End()-off); err != nil {
 			return fmt.Errorf("segment: zeroing behind the cut: %w", err)
@@ -285,5 +296,7 @@ func (s *Set) finishMaking(m *making) (*Segment, error) {
 			return nil, fmt.Errorf("segment: %w", err)
 		}
 	}
-	return newSegment(m.file, name, m.base, s.size), nil
+	seg := newSegment(m.file, name, m.base, s.size)
+	seg.room = m.base + m.zeroed
+	return seg, nil
 }

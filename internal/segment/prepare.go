@@ -30,23 +30,6 @@ const (
 	retryPause = 5 * time.Second
 )
 
-// Reserve tells the Set that the writer is about to write up to position to.
-// The writer must call it before every write: it is what keeps the preparer's
-// zeros off bytes being written, and what drives the preparer. Normally two
-// atomic operations; it waits, for one step of the preparer at most, when the
-// writer has caught up with the zeros being written just there. Writer only.
-func (s *Set) Reserve(to int64) {
-	s.claimed.Store(to)
-	if to > s.fence.Load() {
-		s.mu.Lock() // the step ends; the next one sees the claim
-		s.overtaken++
-		s.mu.Unlock()
-	}
-	if to >= s.wakeAt.Load() {
-		s.wake()
-	}
-}
-
 // Overtaken counts how often Reserve had to wait for the preparer. Any
 // goroutine; it may wait for one step itself.
 func (s *Set) Overtaken() int64 {
@@ -110,9 +93,9 @@ func (s *Set) prepare() {
 
 const forever = time.Duration(math.MaxInt64)
 
-// step does the most urgent piece of work and says how long to rest: zeros
-// just ahead of the writer, then the next segment once the writer has passed
-// the middle of its own.
+// step does the most urgent piece of work and says how long to rest: zeros or
+// room just ahead of the writer, then the next segment once the writer has
+// passed the middle of its own, and the first room in that.
 func (s *Set) step() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,12 +112,18 @@ func (s *Set) step() (time.Duration, error) {
 		}
 		return pause, err
 	}
+	if !s.opt.Zero && last.room < min(last.End(), at+s.opt.AheadBytes) {
+		return 0, s.allocate(last, last.room+s.opt.AheadBytes/4)
+	}
 	if s.opt.Zero && s.warmed < min(s.zeroed, at+warmAheadBytes) {
 		return 0, s.warm(last, at)
 	}
 	middle := last.Base + s.size/2
 	if s.spare == nil && at >= middle {
 		return s.makeSpare(last, at)
+	}
+	if first := s.opt.AheadBytes / 4; s.spare != nil && s.spare.room < min(s.spare.End(), s.spare.Base+first) {
+		return 0, s.allocate(s.spare, s.spare.Base+first)
 	}
 	s.park(last, at, middle)
 	if s.claimed.Load() != at && s.claimed.Load() >= s.wakeAt.Load() {
@@ -149,7 +138,7 @@ func (s *Set) park(last *Segment, at, middle int64) {
 	if s.spare == nil {
 		next = middle
 	}
-	if s.opt.Zero && s.zeroed < last.End() {
+	if s.opt.Zero && s.zeroed < last.End() || !s.opt.Zero && last.room < last.End() {
 		// A quarter at a time: waking for every write would be no rest.
 		next = min(next, at+s.opt.AheadBytes/4)
 	}
@@ -163,7 +152,7 @@ func (s *Set) park(last *Segment, at, middle int64) {
 // is held.
 func (s *Set) zeroAhead(last *Segment, at int64) error {
 	from := s.zeroed
-	if from <= at { // overtaken: what was skipped stays as sparse as it was
+	if from <= at { // overtaken: what was skipped is only allocated
 		from = at/stepBytes*stepBytes + stepBytes
 	}
 	if !s.probed && from < last.End() { // what an earlier run zeroed is zero still
@@ -173,6 +162,9 @@ func (s *Set) zeroAhead(last *Segment, at int64) error {
 		}
 		s.probed = true
 		from = max(from, last.Base+hole)
+	}
+	if err := s.allocate(last, from); err != nil { // no hole in the room
+		return err
 	}
 	end := min(from+stepBytes, last.End())
 	if from >= end {
@@ -191,6 +183,7 @@ func (s *Set) zeroAhead(last *Segment, at int64) error {
 		return err
 	}
 	s.zeroed = end
+	s.setRoom(last, end)
 	return s.zeroing.SyncData()
 }
 

@@ -14,11 +14,20 @@
 // Bytes never written read as zero: what is cut off is zeroed, and a file is
 // never used again under another name.
 //
+// Space comes before bytes: what the writer is about to write has its room on
+// the disk before (zeros written there, or allocated), so that a full disk is
+// met by Reserve and Next, where nothing has changed yet, and not in the middle
+// of a write:
+//
+//	base      claimed          room                       end
+//	| written | being written  | allocated ahead … sparse |
+//	          ^ the writer     ^ moved by the preparer, by Reserve where it is behind
+//
 // Goroutines: one owner makes the structural changes (Next, TruncateTo,
 // DeleteBefore, Close); the list of segments is an atomic snapshot that any
 // goroutine reads. With Options.Spare the Set has one goroutine of its own, the
-// preparer, that makes the next segment and keeps zeros ahead of the writer;
-// Close waits for it.
+// preparer, that makes the next segment and keeps room, or zeros, ahead of the
+// writer; Close waits for it.
 package segment
 
 import (
@@ -58,13 +67,16 @@ type Segment struct {
 
 	file vfs.File
 	name string
+	// room is the position up to which every byte from the writer's place on has
+	// its room on the disk. Only rises, but for TruncateTo; under the Set's mu.
+	room int64
 	// refs counts the Set's own reference and those of readers. Whoever takes
 	// it to zero closes the file; from zero it never rises again.
 	refs atomic.Int64
 }
 
 func newSegment(f vfs.File, name string, base, size int64) *Segment {
-	s := &Segment{Base: base, Size: size, file: f, name: name}
+	s := &Segment{Base: base, Size: size, file: f, name: name, room: base}
 	s.refs.Store(1)
 	return s
 }

@@ -23,14 +23,15 @@ const (
 type Options struct {
 	// Zero fills segments with written zeros, ahead of the writer: a durable
 	// append then changes no block map, and its sync no journal (2,950 against
-	// 1,730 syncs a second). Without it segments are sparse, as Apache's are.
+	// 1,730 syncs a second). Without it room is allocated ahead of the writer
+	// and the rest of a segment is sparse, as Apache's is.
 	Zero bool
 	// Spare makes the next segment in the background, ahead of need, and
 	// starts the preparer goroutine. Zero needs it for anything but the first
 	// megabyte.
 	Spare bool
-	// AheadBytes is how far zeros are kept ahead of the writer inside the
-	// segment being written; default 64 MiB.
+	// AheadBytes is how far zeros, or room, are kept ahead of the writer inside
+	// the segment being written; default 64 MiB.
 	AheadBytes int64
 	// Logger takes what was skipped or removed; default slog.Default.
 	Logger *slog.Logger
@@ -53,6 +54,8 @@ type Set struct {
 	fence   atomic.Int64
 	// wakeAt is the claim at which the preparer has work again.
 	wakeAt atomic.Int64
+	// room is that of the last segment, for the writer; set under mu.
+	room atomic.Int64
 
 	// mu is held by every structural change, and by the preparer for one step
 	// at a time, I/O included: waiting for mu is waiting for that step.
@@ -65,6 +68,7 @@ type Set struct {
 	probed  bool     // zeroed counts what an earlier run has written
 	warming []byte   // what warm reads into; made when it is first needed
 	closed  bool
+	lacking bool // the last time the writer needed room there was none
 
 	overtaken int64 // times the writer waited for a step
 

@@ -43,12 +43,12 @@ func fill(t testing.TB, s *Set, off int64, data []byte) {
 	t.Helper()
 	for len(data) > 0 {
 		if off == s.End() {
-			_, err := s.Next(off)
+			_, err := s.Next(off, 0)
 			must(t, err)
 		}
 		last := s.Last()
 		n := min(int64(len(data)), last.End()-off)
-		s.Reserve(off + n)
+		must(t, s.Reserve(off+n))
 		_, err := last.File().WriteAt(data[:n], off-last.Base)
 		must(t, err)
 		must(t, last.File().SyncData())
@@ -309,18 +309,18 @@ func zerosAndWriter(t *testing.T, fs vfs.FS, dir string) {
 	s, err := OpenSet(fs, dir, big, Options{Zero: true, Spare: true, AheadBytes: 1 << 20})
 	must(t, err)
 	defer s.Close(false)
-	_, err = s.Next(0)
+	_, err = s.Next(0, 0)
 	must(t, err)
 	rng := rand.New(rand.NewPCG(1, 1))
 	data := pattern(3*big, 0)
 	for off := int64(0); off < int64(len(data)); {
 		if off == s.End() {
-			_, err := s.Next(off)
+			_, err := s.Next(off, 0)
 			must(t, err)
 		}
 		last := s.Last()
 		n := min(int64(1+rng.IntN(20_000)), last.End()-off)
-		s.Reserve(off + n)
+		must(t, s.Reserve(off+n))
 		_, err := last.File().WriteAt(data[off:off+n], off-last.Base)
 		must(t, err)
 		off += n
@@ -358,17 +358,17 @@ func TestSpareIsMadeAheadAndZeroed(t *testing.T) {
 	s, err := OpenSet(f, "log", big, Options{Zero: true, Spare: true})
 	must(t, err)
 	defer s.Close(false)
-	_, err = s.Next(0)
+	_, err = s.Next(0, 0)
 	must(t, err)
-	s.Reserve(100)
+	must(t, s.Reserve(100))
 	waitFor(t, s, "the first segment zeroed whole", func() bool { return s.zeroed == big && s.spare == nil })
-	s.Reserve(big/2 + 1)
+	must(t, s.Reserve(big/2+1))
 	waitFor(t, s, "the next segment made", func() bool { return s.spare != nil })
 	if got := names(t, f, "log"); got != fmt.Sprintf(" %d prepared/", big) {
 		t.Fatalf("names %q", got)
 	}
 	before := f.Count(vfs.OpChange)
-	seg, err := s.Next(big)
+	seg, err := s.Next(big, 0)
 	must(t, err)
 	if n := f.Count(vfs.OpChange) - before; n != 0 || seg.Base != big {
 		t.Fatalf("taking the spare took %d operations", n)
@@ -421,7 +421,7 @@ func TestCrashAnywhere(t *testing.T) {
 			defer s.Close(false)
 			for durable < int64(len(data)) {
 				if durable == s.End() {
-					if _, err := s.Next(durable); err != nil {
+					if _, err := s.Next(durable, 0); err != nil {
 						return
 					}
 				}
@@ -430,7 +430,9 @@ func TestCrashAnywhere(t *testing.T) {
 				if durable+n > last.End() {
 					n = last.End() - durable
 				}
-				s.Reserve(durable + n)
+				if s.Reserve(durable+n) != nil {
+					return
+				}
 				if _, err := last.File().WriteAt(data[durable:durable+n], durable-last.Base); err != nil {
 					return
 				}
@@ -476,7 +478,7 @@ func TestFullDisk(t *testing.T) {
 		must(t, err)
 		fill(t, s, 0, pattern(size, 0))
 		f.FailAt(vfs.OpChange, i, syscall.ENOSPC)
-		_, err = s.Next(size)
+		_, err = s.Next(size, 0)
 		if err == nil {
 			f.Clear()
 			must(t, s.Close(true))
@@ -492,7 +494,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("operation %d failed and left %d segments", i, len(s.Segments()))
 		}
 		f.Clear()
-		if _, err := s.Next(size); err != nil {
+		if _, err := s.Next(size, 0); err != nil {
 			t.Fatalf("after operation %d failed once: %v", i, err)
 		}
 		fill(t, s, size, pattern(10, 1))

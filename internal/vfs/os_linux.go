@@ -114,13 +114,15 @@ func (o *osFile) fallocate(op string, mode uint32, off, n int64) error {
 	}
 }
 
-// ZeroRange turns the blocks into unwritten ones, whatever their number, and
-// writes zeros on a file system that cannot.
+// ZeroRange gives the blocks back: unlike turning them into unwritten ones
+// (FALLOC_FL_ZERO_RANGE) that takes no room where there was none, so a store
+// whose disk is full still recovers, and one of a few megabytes does not take a
+// whole segment. On a file system that cannot, zeros are written.
 func (o *osFile) ZeroRange(off, n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	err := o.fallocate("zero", unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	err := o.fallocate("zero", unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	if !errors.Is(err, ErrUnsupported) {
 		return err
 	}

@@ -128,8 +128,8 @@ type File interface {
 	// (cachestat, Linux 6.5). known is false where the system cannot say.
 	Resident(off, n int64) (resident bool, known bool)
 	// ZeroRange makes [off, off+n) read as zero, in place and without changing
-	// the length. The blocks may be left unwritten: a later write to them then
-	// costs its sync a journal commit, as in a sparse file. Durable after a sync.
+	// the length. It needs no room: whole blocks are given back where that is
+	// possible, and Allocate gets them again. Durable after a sync.
 	ZeroRange(off, n int64) error
 	// NextHole is the first offset at or after off whose bytes were never
 	// written, or the length when there is none before it (SEEK_HOLE). A file
