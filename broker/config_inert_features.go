@@ -23,7 +23,7 @@ const (
 	whyAuthentication       = "authentication does not exist yet"
 	whyRocksDB              = "RocksDB is not used"
 	whyThreadPools          = "event loops, one log writer and one pool serve all requests; see poolWorkers"
-	whyQueueTimes           = "requests are refused by bytes in flight, not by waiting times; see bytesInFlightMax"
+	whyQueueTimes           = "requests are refused by bytes in flight, not by waiting times; see maxBytesInFlight"
 	whyNetty                = "tunes Netty; ringmq has its own bounds on connections"
 	whyColdReads            = "old messages are read beside the event loops, whatever is set"
 	whyFilesAndLocks        = "files are not mapped and one writer needs no lock; see flushIntervalCommitLog"

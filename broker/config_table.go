@@ -155,7 +155,7 @@ var flushKeys = []config.Key{
 	live(duration("flushIntervalCommitLog", "ms", "500", 1, dayMs, "longest time between syncs of the log under ASYNC_FLUSH")),
 	live(duration("flushIntervalConsumeQueue", "ms", "1000", 1, dayMs, "between sweeps of ConsumeQueues and index to the disk")),
 	important(text("flushEngine", "auto", "how the log is written and synced; auto measures both here and takes io_uring where it is at least 10 % faster", "auto", "syscall", "io_uring")),
-	number("dirtyBytesMax", "bytes", "67108864", mib, 64*gib, "written and not yet synced bytes of the log under ASYNC_FLUSH at which a sync starts at once"),
+	number("dirtyBytesMax", "bytes", "67108864", mib, 64*gib, "written and not yet synced bytes of the log under ASYNC_FLUSH at which a sync starts at once; beyond four times as many sends are answered SYSTEM_BUSY"),
 }
 
 var retentionKeys = []config.Key{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -63,6 +64,72 @@ func TestAdmit(t *testing.T) {
 	s.rate.Store(0)
 	s.inFlight.Add(-500 << 10)
 	mustClose(t, s)
+}
+
+// TestDirtyBound has a disk that stands still under ASYNC_FLUSH: sends are
+// refused beyond the bound, and no longer once it has caught up.
+func TestDirtyBound(t *testing.T) {
+	dev := &heldDevice{gate: make(chan struct{})}
+	cfg := testConfig(vfs.NewMem())
+	cfg.Device, cfg.DirtyBytesMax = dev, 1000
+	s := mustOpen(t, cfg)
+	var r *Refusal
+	for i := 0; ; i++ {
+		err := s.Admit(10)
+		dirty := int64(s.Marks().Written - s.Marks().Durable)
+		if over := dirty > 4000; over != errors.As(err, &r) {
+			t.Fatalf("%d bytes dirty: %v", dirty, err)
+		} else if over {
+			break
+		}
+		b := one(s, "T", 0, strings.Repeat("x", 100))
+		b.MayDirect = i%2 == 0
+		newWaiter().put(s, b)
+	}
+	if r.Key != "dirtyBytesMax" || r.Limit != 4000 || r.Got <= 4000 || r.Unit != "bytes" || !strings.Contains(r.Error(), "raise dirtyBytesMax") {
+		t.Errorf("%+v", r)
+	}
+	if n := testing.AllocsPerRun(10, func() { s.noteDirty() }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	close(dev.gate)
+	mustAdmit(t, s)
+	mustClose(t, s)
+}
+
+// mustAdmit waits for Admit to refuse nothing.
+func mustAdmit(t *testing.T, s *Store) {
+	t.Helper()
+	for range 5000 {
+		if s.Admit(10) == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("nothing is dirty any more, and still: %v", s.Admit(10))
+}
+
+// TestDirtyBoundEnds races writers against the flusher: whichever is last, no
+// refusal is left standing.
+func TestDirtyBoundEnds(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	cfg.DirtyBytesMax = 100
+	s := mustOpen(t, cfg)
+	defer mustClose(t, s)
+	for range 30 {
+		var senders sync.WaitGroup
+		for g := range 3 {
+			senders.Go(func() {
+				for range 10 {
+					b := one(s, "T", int32(g), "some words")
+					b.MayDirect = g == 0
+					newWaiter().put(s, b)
+				}
+			})
+		}
+		senders.Wait()
+		mustAdmit(t, s)
+	}
 }
 
 func TestRateMeter(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringmq/ringmq/commitlog"
 	"github.com/ringmq/ringmq/consumequeue"
+	"github.com/ringmq/ringmq/flush"
 	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
 )
@@ -40,11 +41,11 @@ type Config struct {
 	SyncFlush        bool             // flushDiskType=SYNC_FLUSH
 	Device           commitlog.Device // how bytes reach the disk, a flush.Switch where that may change; default flush.NewSyscall(). The store closes it
 	FlushInterval    time.Duration    // flushIntervalCommitLog; ASYNC_FLUSH: the longest a byte stays unsynced; default 500 ms
-	DirtyBytesMax    int64            // ASYNC_FLUSH: unsynced bytes that start a sync at once; default the flusher's own
+	DirtyBytesMax    int64            // dirtyBytesMax; ASYNC_FLUSH: unsynced bytes that start a sync at once; at dirtyHard times as many Admit refuses; default the flusher's own
 	SyncFlushTimeout time.Duration    // syncFlushTimeout; default 5 s
 	SweepInterval    time.Duration    // flushIntervalConsumeQueue; default 1 s
 
-	MaxBytesInFlight int64         // bytesInFlightMax; bytes handed to Put and not done; default 64 MiB
+	MaxBytesInFlight int64         // maxBytesInFlight; bytes handed to Put and not done; default 64 MiB
 	DrainMax         time.Duration // Admit refuses when the backlog would take longer; default 3 s
 
 	NoIndex      bool // messageIndexEnable=false
@@ -110,6 +111,7 @@ func (c *Config) complete() error {
 	orDefault(&c.SegmentBytes, 1<<30)
 	orDefault(&c.ConsumeQueueBytes, 300_000*consumequeue.EntryBytes)
 	orDefault(&c.FlushInterval, 500*time.Millisecond)
+	orDefault(&c.DirtyBytesMax, flush.DefaultDirtyBytesMax)
 	orDefault(&c.SyncFlushTimeout, 5*time.Second)
 	orDefault(&c.SweepInterval, time.Second)
 	orDefault(&c.MaxBytesInFlight, 64<<20)
@@ -153,8 +155,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: SegmentBytes (mappedFileSizeCommitLog) is %d, want %d..%d", ErrConfig, c.SegmentBytes, minSegmentBytes, int64(1<<31-1))
 	case c.ConsumeQueueBytes <= 0 || c.ConsumeQueueBytes%consumequeue.EntryBytes != 0:
 		return fmt.Errorf("%w: ConsumeQueueBytes (mappedFileSizeConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.ConsumeQueueBytes, consumequeue.EntryBytes)
+	case c.DirtyBytesMax < 0:
+		return fmt.Errorf("%w: DirtyBytesMax (dirtyBytesMax) is %d", ErrConfig, c.DirtyBytesMax)
 	case c.MaxBytesInFlight < 0:
-		return fmt.Errorf("%w: MaxBytesInFlight (bytesInFlightMax) is %d", ErrConfig, c.MaxBytesInFlight)
+		return fmt.Errorf("%w: MaxBytesInFlight (maxBytesInFlight) is %d", ErrConfig, c.MaxBytesInFlight)
 	case c.DiskMaxUsed > c.DiskForceClean || c.DiskForceClean > c.DiskFull || c.DiskFull > 1:
 		return fmt.Errorf("%w: disk ratios are %.2f, %.2f, %.2f (diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, diskSpaceWarningLevelRatio), want them rising and at most 1",
 			ErrConfig, c.DiskMaxUsed, c.DiskForceClean, c.DiskFull)

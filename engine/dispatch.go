@@ -114,6 +114,7 @@ func (s *Store) handOver(first, end *Batch, at time.Duration, done *batchList) {
 	}
 	// Under the token, so that a direct append never waits here for another
 	// group's dispatch: it finds the token taken and queues instead.
+	s.noteDirty()
 	s.dispatch(s.log.End(), done)
 	s.log.Unlock()
 	s.flusher.Kick()

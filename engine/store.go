@@ -48,8 +48,15 @@ import (
 	"github.com/ringmq/ringmq/message"
 )
 
-// keyInFlight is the configuration key of Config.MaxBytesInFlight.
-const keyInFlight = "maxBytesInFlight"
+// Configuration keys of Config.MaxBytesInFlight and Config.DirtyBytesMax.
+const (
+	keyInFlight = "maxBytesInFlight"
+	keyDirty    = "dirtyBytesMax"
+)
+
+// dirtyHard times DirtyBytesMax is the hard bound of unsynced bytes under
+// ASYNC_FLUSH: the flusher only looks every 20 ms, and a disk may stand still.
+const dirtyHard = 4
 
 // Store is an open store. All methods may be called from any goroutine.
 type Store struct {
@@ -69,6 +76,7 @@ type Store struct {
 	inFlight  atomic.Int64 // bytes given to Put and not done
 	doneBytes atomic.Int64 // bytes done so far
 	rate      atomic.Int64 // bytes done a second while busy; 0 when not known; the ticker's
+	overDirty atomic.Int64 // unsynced bytes while beyond the hard bound, else 0; see noteDirty
 
 	// The writer's, guarded by the log's token.
 	storeMillis int64 // of the last record: it never goes back
@@ -197,11 +205,39 @@ func (s *Store) onDurable(off int64, err error) {
 		return
 	}
 	if !s.cfg.SyncFlush {
+		s.noteDirty()
 		return
 	}
 	var done batchList
 	s.dispatch(message.LogOffset(off), &done)
 	s.completeAll(&done)
+}
+
+// noteDirty keeps for Admit whether too many bytes are unsynced. Called under
+// ASYNC_FLUSH after each move of Written, with the token, and of Durable, by the
+// flusher. Who moves one mark after the other side has looked at it looks again,
+// so a bound that no longer holds is never left standing; one that has just
+// begun to may be missed until the next move.
+func (s *Store) noteDirty() {
+	for {
+		dirty := s.dirty()
+		if dirty <= dirtyHard*s.cfg.DirtyBytesMax {
+			if s.overDirty.Load() != 0 {
+				s.overDirty.Store(0)
+			}
+			return
+		}
+		s.overDirty.Store(dirty)
+		if s.dirty() >= dirty { // Durable has not moved meanwhile
+			return
+		}
+	}
+}
+
+// dirty is how many bytes are written and not synced.
+func (s *Store) dirty() int64 {
+	durable := s.flusher.Durable() // first: the difference is never negative
+	return s.log.Written() - durable
 }
 
 // dropPending answers the batches that will never be durable.

@@ -79,13 +79,19 @@ func (m *rateMeter) tick(done, inFlight int64, d time.Duration) int64 {
 }
 
 // Admit says whether bytes more may be given to Put: nil or a *Refusal. It
-// refuses when the bytes in flight would pass MaxBytesInFlight, and when they
-// could not be done within DrainMax at the rate measured.
+// refuses when the bytes in flight would pass MaxBytesInFlight, when they could
+// not be done within DrainMax at the rate measured, and under ASYNC_FLUSH when
+// the bytes not synced yet have passed 4 times DirtyBytesMax: what was admitted
+// before may still add the bytes in flight to them.
 func (s *Store) Admit(bytes int) error {
 	backlog := s.inFlight.Load() + int64(bytes)
 	if backlog > s.cfg.MaxBytesInFlight && backlog > int64(bytes) {
 		s.refusals.Add(1)
 		return &Refusal{What: "bytes in flight to the log", Got: backlog, Limit: s.cfg.MaxBytesInFlight, Unit: "bytes", Key: keyInFlight}
+	}
+	if dirty := s.overDirty.Load(); dirty > 0 {
+		s.refusals.Add(1)
+		return &Refusal{What: "the disk is too slow: written bytes that are not on it yet", Got: dirty, Limit: dirtyHard * s.cfg.DirtyBytesMax, Unit: "bytes", Key: keyDirty}
 	}
 	rate := s.rate.Load()
 	if rate <= 0 || backlog < drainFloor {
