@@ -40,9 +40,11 @@ type Broker struct {
 	cfg  *Config
 	log  *slog.Logger
 	now  func() time.Time // wall clock, passed in by tests
-	fs   vfs.FS
+	fs   vfs.FS           // the system's; tests pass in another
 	addr netip.AddrPort // brokerIP1:listenPort: storeHost of every record, the address routes give to clients
 	ids  *message.IDs   // UNIQ_KEY of messages that come without one
+
+	sampleEvery int // netloop.Config.SampleEvery; 0, its default, but in tests
 
 	stamp      []byte           // properties the broker adds to every sent message
 	sendFields []remoting.Field // fields of every refused send, as of every answered one
@@ -73,8 +75,10 @@ const holdsMax = 100_000
 // New opens the store of cfg, recovers it and loads the tables; it blocks on
 // the disk. Nothing listens yet. The error names what refused: engine.ErrLocked
 // where another broker has the directory.
-func New(cfg Config, log *slog.Logger) (*Broker, error) {
-	b := &Broker{cfg: &cfg, log: log, now: time.Now, fs: vfs.OS()}
+func New(cfg Config, log *slog.Logger) (*Broker, error) { return newBroker(cfg, vfs.OS(), log) }
+
+func newBroker(cfg Config, fs vfs.FS, log *slog.Logger) (*Broker, error) {
+	b := &Broker{cfg: &cfg, log: log, now: time.Now, fs: fs}
 	ip, err := resolve(cfg.BrokerIP1)
 	if err != nil {
 		return nil, fmt.Errorf("brokerIP1 %q: %w", cfg.BrokerIP1, err)
@@ -204,7 +208,7 @@ func (b *Broker) Start(context.Context) error {
 		ServiceName: "ringmq broker", PortHint: "RocketMQ clients connect here; NameServers listen on 9876",
 		Keys: netloop.Keys{FrameBytesMax: "frameBytesMax", ConnInboundBytesMax: "connInboundBytesMax",
 			ConnOutboundBytesMax: "connOutboundBytesMax", TotalBytesMax: "connTotalBytesMax", PoolQueueMax: "poolQueueMax"},
-		Handler: b, Logger: b.log.With("room", "netloop"),
+		SampleEvery: b.sampleEvery, Handler: b, Logger: b.log.With("room", "netloop"),
 	})
 	if err != nil {
 		return fmt.Errorf("listenPort %d: %w", c.ListenPort, err)
