@@ -40,6 +40,12 @@ const (
 	batchDone     // PutDone came while the loop was inside Put
 )
 
+// noteUniqKey notes where in the batch's Buf the key stands of the record that
+// ends at end: its properties are the record's last bytes.
+func (s *pendingSend) noteUniqKey(end int, props, key []byte) {
+	s.uniqPos, s.uniqLen = int32(end-len(props)+bytes.Index(props, key)), int32(len(key))
+}
+
 // PutDone is the engine's word that every item has its result; on the
 // goroutine that moved the last mark. A batch that is finished before Put
 // returns is answered by the loop itself, without a wake-up.
@@ -172,9 +178,7 @@ func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Comman
 	}
 	batch.Buf = buf
 	send := pendingSend{conn: c, to: cmd.ReplyTo(), queueID: queueID}
-	if at := bytes.Index(buf[pos:], found.uniqKey); at >= 0 {
-		send.uniqPos, send.uniqLen = int32(pos+at), int32(len(found.uniqKey))
-	}
+	send.noteUniqKey(len(buf), state.props, found.uniqKey)
 	batch.add(engine.Item{Pos: int32(pos), Len: int32(len(buf) - pos), Count: 1,
 		Queue: b.store.Queue(to.topic.Name, to.queueID), TagsCode: to.tagsCode}, send)
 	return nil
@@ -254,13 +258,12 @@ func (b *Broker) takeBatch(state *loopState, c *netloop.Conn, cmd *remoting.Comm
 			return propsTooLong(h.Topic, len(state.props))
 		}
 		m.Flag, m.Body, m.Properties = item.Flag, item.Body, state.props
-		at := len(buf)
 		var err error
 		if buf, err = message.Append(buf, m); err != nil {
 			return &remoting.Error{Code: remoting.MessageIllegal, Remark: err.Error()}
 		}
 		if count == 0 {
-			send.uniqPos, send.uniqLen = int32(at+bytes.Index(buf[at:], found.uniqKey)), int32(len(found.uniqKey))
+			send.noteUniqKey(len(buf), state.props, found.uniqKey)
 		}
 		count++
 		return nil
