@@ -48,8 +48,10 @@ func (s *Store) endWaits(before time.Duration) {
 	s.completeAll(&done)
 }
 
-// A rateMeter measures how fast bytes in flight are done while there is no
-// idle moment; across idle moments it only measures the load.
+// A rateMeter measures how fast bytes in flight are done while there are plenty
+// of them: at least drainFloor at both ends of an interval. What a lighter load
+// gets done is its own pace and says nothing of the disk's, since a sync takes
+// much the same time for one small message as for a megabyte.
 type rateMeter struct {
 	doneBefore int64
 	busyBefore bool
@@ -61,7 +63,7 @@ type rateMeter struct {
 func (m *rateMeter) tick(done, inFlight int64, d time.Duration) int64 {
 	delta := done - m.doneBefore
 	m.doneBefore = done
-	busy := inFlight > 0
+	busy := inFlight >= drainFloor
 	switch {
 	case !busy:
 		m.rate = 0
@@ -104,9 +106,9 @@ func (s *Store) Admit(bytes int) error {
 	return nil
 }
 
-// drainFloor is a backlog that is always admitted: a single small message on a
-// standing disk is better answered by the disk's own fate.
-const drainFloor = 64 << 10
+// drainFloor is a backlog that is always admitted: a few messages on a standing
+// disk are better answered by the disk's own fate.
+const drainFloor = 1 << 20
 
 // sweeper is the goroutine that makes entries durable and moves the dispatch
 // mark.
