@@ -41,8 +41,8 @@ type Broker struct {
 	log  *slog.Logger
 	now  func() time.Time // wall clock, passed in by tests
 	fs   vfs.FS           // the system's; tests pass in another
-	addr netip.AddrPort // brokerIP1:listenPort: storeHost of every record, the address routes give to clients
-	ids  *message.IDs   // UNIQ_KEY of messages that come without one
+	addr netip.AddrPort   // brokerIP1:listenPort: storeHost of every record, the address routes give to clients
+	ids  *message.IDs     // UNIQ_KEY of messages that come without one
 
 	sampleEvery int // netloop.Config.SampleEvery; 0, its default, but in tests
 
@@ -54,6 +54,7 @@ type Broker struct {
 	server  *netloop.Server
 	closed  atomic.Pointer[error] // why the log takes no more writes
 	running atomic.Bool           // Start is through
+	flying  atomic.Int32          // batches given to the engine and not finished
 	stopped sync.Once
 
 	tables  *meta.Tables

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"sync"
 	"time"
 
 	"github.com/ringmq/ringmq/engine"
@@ -19,10 +20,10 @@ const (
 	batchKeepBytes = 256 << 10
 	// batchesKept is how many empty batches a loop keeps.
 	batchesKept = 32
-	// directConns is the number of connections up to which a loop may append
-	// by itself: with more of them, batches from one loop are worth the
-	// hand-over to the appender.
-	directConns = 2
+	// directBytes is the size up to which a loop may append its batch by
+	// itself, when the log is free: a hand-over costs more than the append.
+	// From there on a second processor is worth it.
+	directBytes = 32 << 10
 )
 
 // loopState is what the broker keeps for one loop; only that loop touches it.
@@ -35,6 +36,9 @@ type loopState struct {
 	free     []*sendBatch // empty ones
 	clockMs  int64        // wall clock of this read event; 0 until asked for
 	prepared bool         // a request is being served again after prepare
+
+	returnedMu sync.Mutex
+	returned   []*sendBatch // answered by other goroutines, to be kept
 
 	send   remoting.SendHeader
 	record message.Message
@@ -77,7 +81,8 @@ func (b *Broker) ReadEnd(l *netloop.Loop) {
 func (b *Broker) put(state *loopState) {
 	s := state.batch
 	state.batch = nil
-	s.MayDirect = state.loop.Conns() <= directConns
+	s.MayDirect = len(s.Buf) <= directBytes
+	b.flying.Add(1)
 	s.state.Store(batchPutting)
 	b.store.Put(&s.Batch)
 	if !s.state.CompareAndSwap(batchPutting, batchReturned) {
@@ -94,6 +99,9 @@ func (state *loopState) batchFor(b *Broker, wait bool) *sendBatch {
 		}
 		b.put(state)
 	}
+	if len(state.free) == 0 {
+		state.takeReturned()
+	}
 	var s *sendBatch
 	if n := len(state.free); n > 0 {
 		s, state.free[n-1] = state.free[n-1], nil
@@ -109,6 +117,23 @@ func (state *loopState) batchFor(b *Broker, wait bool) *sendBatch {
 func (s *sendBatch) add(item engine.Item, send pendingSend) {
 	s.Items = append(s.Items, item)
 	s.sends = append(s.sends, send)
+}
+
+// giveBack returns a batch that another goroutine has answered.
+func (state *loopState) giveBack(s *sendBatch) {
+	state.returnedMu.Lock()
+	state.returned = append(state.returned, s)
+	state.returnedMu.Unlock()
+}
+
+func (state *loopState) takeReturned() {
+	state.returnedMu.Lock()
+	defer state.returnedMu.Unlock()
+	for i, s := range state.returned {
+		state.recycle(s)
+		state.returned[i] = nil
+	}
+	state.returned = state.returned[:0]
 }
 
 // recycle keeps a finished batch for the next read event.

@@ -15,13 +15,16 @@ import (
 
 // A sendBatch is what one read event of a loop sent: the records of all its
 // SEND frames, handed to the engine as one batch and answered together. It
-// travels loop → engine → loop and is used again by its loop.
+// travels loop → engine → loop and is used again by its loop. From Put to
+// PutDone the engine has it; then, until it is given back, whoever answers it.
 type sendBatch struct {
 	engine.Batch
 	b     *Broker
 	loop  *netloop.Loop
 	state atomic.Int32 // batchFilling …: who turns the finished batch into answers
 	sends []pendingSend
+
+	answers, ids []byte // scratch of answerHere
 }
 
 // A pendingSend is the request behind an Item of the batch, same index.
@@ -40,6 +43,10 @@ const (
 	batchDone     // PutDone came while the loop was inside Put
 )
 
+// loneItems is how many sends a batch may have to be answered by the goroutine
+// that finished it.
+const loneItems = 4
+
 // noteUniqKey notes where in the batch's Buf the key stands of the record that
 // ends at end: its properties are the record's last bytes.
 func (s *pendingSend) noteUniqKey(end int, props, key []byte) {
@@ -48,18 +55,43 @@ func (s *pendingSend) noteUniqKey(end int, props, key []byte) {
 
 // PutDone is the engine's word that every item has its result; on the
 // goroutine that moved the last mark. A batch that is finished before Put
-// returns is answered by the loop itself, without a wake-up.
+// returns is answered by the loop itself, without a wake-up; a lone one by this
+// goroutine, since waking the loop would take longer than all the rest.
 func (s *sendBatch) PutDone(*engine.Batch) {
-	if !s.state.CompareAndSwap(batchPutting, batchDone) {
-		s.loop.Post(s)
+	alone := s.b.flying.Add(-1) == 0
+	if s.state.CompareAndSwap(batchPutting, batchDone) {
+		return
 	}
+	if alone && len(s.Items) <= loneItems && s.answerHere() {
+		s.loop.User.(*loopState).giveBack(s)
+		return
+	}
+	s.loop.Post(s)
+}
+
+// answerHere answers a batch of one connection on this goroutine, if its socket
+// is free.
+func (s *sendBatch) answerHere() bool {
+	conn := s.sends[0].conn
+	s.answers = s.answers[:0]
+	for i := range s.sends {
+		if s.sends[i].conn != conn {
+			return false
+		}
+		if !s.sends[i].to.Oneway {
+			s.answers = s.b.appendSendAnswer(s.answers, &s.ids, s, i)
+		}
+	}
+	return len(s.answers) == 0 || conn.TrySend(s.answers)
 }
 
 // RunOnLoop answers the sends of a finished batch and keeps it for the next.
 func (s *sendBatch) RunOnLoop(l *netloop.Loop) {
 	state := l.User.(*loopState)
-	for i := range s.Items {
-		s.b.answerSend(state, s, i)
+	for i := range s.sends {
+		if send := &s.sends[i]; !send.to.Oneway && !send.conn.Closed() {
+			send.conn.SetOut(s.b.appendSendAnswer(send.conn.Out(), &state.ids, s, i))
+		}
 	}
 	state.recycle(s)
 }
@@ -285,30 +317,28 @@ func propsTooLong(topic []byte, got int) error {
 		topic, got, message.PropertiesBytesMax)
 }
 
-// answerSend answers item i of a finished batch.
-func (b *Broker) answerSend(state *loopState, s *sendBatch, i int) {
+// appendSendAnswer appends the answer to send i of a finished batch. ids is
+// scratch.
+func (b *Broker) appendSendAnswer(dst []byte, ids *[]byte, s *sendBatch, i int) []byte {
 	send, item := &s.sends[i], &s.Items[i]
-	if send.to.Oneway || send.conn.Closed() {
-		return
-	}
 	code, remark := sendCode(item.Status, s.Err)
-	w := remoting.BeginReply(send.conn.Out(), send.to, code, remark)
+	w := remoting.BeginReply(dst, send.to, code, remark)
 	w.String(message.PropMsgRegion, b.cfg.RegionId)
 	w.Bool(message.PropTraceOn, b.cfg.TraceOn)
 	if item.Status.Stored() {
-		state.ids = state.ids[:0]
+		*ids = (*ids)[:0]
 		for at := item.Pos; at < item.Pos+item.Len; at += message.Size(s.Buf[at:]) {
 			if at > item.Pos {
-				state.ids = append(state.ids, ',')
+				*ids = append(*ids, ',')
 			}
-			state.ids = message.AppendOffsetID(state.ids, b.addr, item.LogOffset+message.LogOffset(at-item.Pos))
+			*ids = message.AppendOffsetID(*ids, b.addr, item.LogOffset+message.LogOffset(at-item.Pos))
 		}
-		w.Bytes("msgId", state.ids)
+		w.Bytes("msgId", *ids)
 		w.Int("queueId", int64(send.queueID))
 		w.Int("queueOffset", int64(item.QueueOffset))
 		w.Bytes("transactionId", s.Buf[send.uniqPos:send.uniqPos+send.uniqLen])
 	}
-	send.conn.SetOut(w.End(0))
+	return w.End(0)
 }
 
 // refuseSend answers a send that was not taken. Clients of Java read the

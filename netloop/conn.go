@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
@@ -42,6 +43,12 @@ type Conn struct {
 	replies  int    // frames in out
 
 	lastTick atomic.Uint32 // keeper's tick of the last read or write
+
+	// What TrySend needs (now.go): quiet while the loop has nothing to write,
+	// direct held for the one write, rest what that left over.
+	quiet  atomic.Bool
+	direct sync.Mutex
+	rest   []byte // guarded by direct while quiet, the loop's otherwise
 
 	posted atomic.Int64               // bytes of Send that have not reached the loop
 	closed atomic.Bool                // gnet has closed it; gc must not be touched
@@ -230,6 +237,7 @@ func (e *events) OnClose(gc gnet.Conn, err error) gnet.Action {
 // release gives back what the connection holds; it is closed from here on.
 func (c *Conn) release() {
 	l := c.loop
+	c.claim() // the descriptor is about to be closed
 	c.closed.Store(true)
 	c.endTransform()
 	l.remove(c)

@@ -207,6 +207,7 @@ func (l *Loop) flushDirty() {
 		c := l.dirty[i]
 		l.dirty[i] = nil
 		c.flush()
+		c.settle()
 	}
 	l.dirty = l.dirty[:0]
 }

@@ -26,6 +26,7 @@ const (
 // What has been gathered is written once, at the end of the current callback,
 // or when gatherBytes are passed.
 func (c *Conn) Out() []byte {
+	c.claim()
 	if c.out == nil {
 		c.out = c.loop.buffers.get()
 	}
