@@ -56,6 +56,7 @@ type Loop struct {
 
 	cmd     remoting.Command // the one that is being served
 	buffers bufferList
+	gather  gather
 	nested  int // > 0 while a round or one of our callbacks runs
 	reads   int // read events of this round
 	written int // bytes written, to measure turns by

@@ -131,14 +131,15 @@ func (c *Conn) SendBytes(head, body []byte) {
 	c.pace()
 }
 
-// SendCopy sends a frame whose body is made of ranges of files, read into the
-// gather buffer: for small, scattered ranges, and for files without a
-// descriptor. head must announce as many bytes as the ranges have. A range
+// SendCopy sends a frame whose body is made of ranges of files: for small,
+// scattered ranges, and for files without a descriptor. They leave by one
+// writev from the files' mappings where there are any, else they are read into
+// the gather buffer. head must announce as many bytes as the ranges have. A range
 // that cannot be read closes the connection, as the frame is begun by then.
 // The ranges are needed until it returns; it may wait for a disk where they
 // are not in memory.
 func (c *Conn) SendCopy(head []byte, rs []vfs.Range) {
-	if c.closed.Load() {
+	if c.closed.Load() || c.sendMapped(head, rs) {
 		return
 	}
 	c.SetOut(append(c.Out(), head...))

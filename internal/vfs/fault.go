@@ -248,6 +248,9 @@ type faultFile struct {
 
 func (w *faultFile) Fd() (int, bool) { return -1, false }
 
+// Map implements File: none, or reads would pass by the faults.
+func (w *faultFile) Map() []byte { return nil }
+
 func (w *faultFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := w.f.do(OpRead, w.Name()); err != nil {
 		return 0, err

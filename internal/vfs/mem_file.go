@@ -269,6 +269,7 @@ func (f *memFile) Size() (int64, error) {
 
 func (f *memFile) Name() string                    { return f.name }
 func (f *memFile) Fd() (int, bool)                 { return -1, false }
+func (f *memFile) Map() []byte                     { return nil }
 func (f *memFile) StartWriteback(_, _ int64) error { return f.check("writeback", true) }
 
 // Resident is always true: nothing here waits for a disk. Fault can say otherwise.

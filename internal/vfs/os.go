@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -102,13 +103,15 @@ func (fs osFS) WriteFileAtomic(name string, data []byte) error {
 // osFile keeps the descriptor beside the os.File, because os.File.Fd is not
 // meant for hot paths. The os.File owns it.
 type osFile struct {
-	f  *os.File
-	fd int
+	f       *os.File
+	fd      int
+	mapping mapping
 }
 
 func (o *osFile) ReadAt(p []byte, off int64) (int, error)  { return o.f.ReadAt(p, off) }
 func (o *osFile) WriteAt(p []byte, off int64) (int, error) { return o.f.WriteAt(p, off) }
-func (o *osFile) Close() error                             { return o.f.Close() }
+func (o *osFile) Close() error                             { return errors.Join(o.mapping.close(), o.f.Close()) }
+func (o *osFile) Map() []byte                              { return o.mapping.of(o) }
 func (o *osFile) Sync() error                              { return o.f.Sync() }
 func (o *osFile) Truncate(size int64) error                { return o.f.Truncate(size) }
 func (o *osFile) Name() string                             { return o.f.Name() }

@@ -120,6 +120,12 @@ type File interface {
 	// ring); ok is false where there is none, and callers then use the
 	// methods. The File stays its owner.
 	Fd() (fd int, ok bool)
+	// Map is the file in memory, read-only, to be handed to system calls that
+	// write it elsewhere (writev): no read per piece. nil where there is none.
+	// It covers the size the file had at the first call, and is gone after
+	// Close. Never read through it: where the disk fails, or the file was cut,
+	// that kills the process, while a system call answers EFAULT.
+	Map() []byte
 	// StartWriteback asks the system to begin writing dirty bytes of
 	// [off, off+n), or from off to the end when n is 0, and does not wait for
 	// them (sync_file_range). Nothing is durable by it. A no-op off Linux.
