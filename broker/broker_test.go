@@ -545,3 +545,17 @@ func TestSendToRetryPastTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// A read event whose only send was refused leaves an empty batch behind; it
+// must go nowhere.
+func TestEmptyBatchIsNotPut(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "")...)
+	state := &loopState{}
+	state.batchFor(b, true)
+	b.put(state) // with an item it would be given to the engine, and answered
+	if state.batch != nil || len(state.free) != 1 || b.flying.Load() != 0 {
+		t.Errorf("an empty batch: got %v under way, %d kept, want none and 1", b.flying.Load(), len(state.free))
+	}
+}

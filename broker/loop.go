@@ -81,6 +81,10 @@ func (b *Broker) ReadEnd(l *netloop.Loop) {
 func (b *Broker) put(state *loopState) {
 	s := state.batch
 	state.batch = nil
+	if len(s.Items) == 0 { // all that was to be in it was refused
+		state.recycle(s)
+		return
+	}
 	s.MayDirect = len(s.Buf) <= directBytes
 	b.flying.Add(1)
 	s.state.Store(batchPutting)

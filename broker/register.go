@@ -374,7 +374,9 @@ func (s *nameServer) call(cmd *remoting.Command) (*remoting.Command, error) {
 	}
 	resp, err := s.conn.Call(ctx, cmd)
 	if err != nil {
-		s.drop()
+		if s.r.ctx.Err() == nil { // at a stop the goodbye still needs the connection
+			s.drop()
+		}
 		return nil, err
 	}
 	if code := remoting.ResponseCode(resp.Code); code != remoting.Success {

@@ -81,7 +81,10 @@ func Run(ctx context.Context, c Config) (rep *Report, err error) {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	// The systems' directories are removed as they stop; what others left stays.
-	defer func() { _ = os.Remove(c.Dir) }() // fails where it is not empty: right
+	defer func() {
+		_ = os.Remove(filepath.Join(c.Dir, pageCacheFile))
+		_ = os.Remove(c.Dir) // fails where it is not empty: right
+	}()
 	r := &run{cfg: &c}
 	if len(c.Systems) == 0 || slices.Contains(c.Systems, Apache) {
 		if c.Jars, err = fetchJars(ctx, c.Jars, c.Progress); err != nil {
@@ -126,6 +129,9 @@ func (r *run) phase(ctx context.Context, s *system, sync bool) (err error) {
 	ms := r.wanted(sync)
 	if len(ms) == 0 {
 		return nil
+	}
+	if err := fillPageCache(ctx, r.cfg.Dir); err != nil {
+		return err
 	}
 	took, err := s.start(ctx, sync, true)
 	defer func() { err = errors.Join(err, s.stop(), os.RemoveAll(s.dir)) }()

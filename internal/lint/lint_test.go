@@ -20,7 +20,8 @@ const module = "github.com/ringmq/ringmq"
 // one above. docs/architecture.md draws the same picture.
 var levels = [][]string{
 	{"cmd/ringmq"},
-	{"console", "bench", "bench/compare", "internal/mqtest", "internal/alert"},
+	{"console", "bench/compare", "internal/mqtest", "internal/alert"},
+	{"bench"},
 	{"broker", "namesrv", "controller"},
 	{"broker/meta"},
 	{"engine"},
