@@ -36,6 +36,13 @@ func (j *journal) ack(p place, name string) {
 	j.acked[p] = name
 }
 
+// count is how many messages were acknowledged.
+func (j *journal) count() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.acked)
+}
+
 // killBody is a message's body: its name and bytes that follow from it, so that a torn or mixed record shows.
 func killBody(name string) []byte {
 	h := fnv.New64a()
@@ -175,6 +182,7 @@ func killRounds(t *testing.T, target string, rounds int) {
 func loadUntilKilled(ctx context.Context, s *Servers, j *journal, round int, moment time.Duration) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
+	before := j.count()
 	if err := CreateTopic(ctx, s.Broker, "kill9_round"+strconv.Itoa(round), 1); err != nil {
 		return 0, err
 	}
@@ -203,7 +211,12 @@ func loadUntilKilled(ctx context.Context, s *Servers, j *journal, round int, mom
 			committed.Store(off)
 		}
 	})
-	time.Sleep(moment) // the moment is what the test is about; nothing is waited for
+	// The moment counts from the round's first acknowledgement: a broker that has
+	// just come back may need longer for it than the moment is.
+	for j.count() == before && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(moment)
 	s.KillBroker()
 	wg.Wait()
 	return committed.Load(), nil
