@@ -46,6 +46,8 @@ type Broker struct {
 
 	sampleEvery int // netloop.Config.SampleEvery; 0, its default, but in tests
 
+	levels []time.Duration // messageDelayLevel: the delay of level i+1
+
 	stamp      []byte           // properties the broker adds to every sent message
 	sendFields []remoting.Field // fields of every refused send, as of every answered one
 
@@ -105,9 +107,8 @@ func (b *Broker) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("flushEngine: %w", err)
 	}
-	levels, err := b.cfg.DelayLevels()
-	if err != nil {
-		return err
+	if b.levels, err = b.cfg.DelayLevels(); err != nil {
+		return errors.Join(err, b.device.Close())
 	}
 	if b.store, err = engine.Open(b.storeConfig()); err != nil {
 		return errors.Join(err, b.device.Close())
@@ -127,7 +128,7 @@ func (b *Broker) open() (err error) {
 			BrokerTopicEnable:     b.cfg.BrokerTopicEnable,
 			TraceTopicEnable:      b.cfg.TraceTopicEnable,
 			MsgTraceTopicName:     b.cfg.MsgTraceTopicName,
-			DelayLevels:           len(levels),
+			DelayLevels:           len(b.levels),
 		},
 	})
 	if err != nil {

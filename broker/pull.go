@@ -197,10 +197,9 @@ func pullCode(res *engine.GetResult, offset message.QueueOffset) remoting.Respon
 // beginPull begins an answer with the fields that every answer to a pull has.
 func beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) remoting.ReplyWriter {
 	w := remoting.BeginReply(dst, p.to, code, remark)
-	w.Int("nextBeginOffset", int64(res.Next))
-	w.Int("minOffset", int64(res.Min))
-	w.Int("maxOffset", int64(res.Max))
-	w.Int("suggestWhichBrokerId", p.group.BrokerID)
+	fields := remoting.PullReply{SuggestWhichBrokerID: p.group.BrokerID,
+		NextBeginOffset: int64(res.Next), MinOffset: int64(res.Min), MaxOffset: int64(res.Max)}
+	fields.Write(&w)
 	w.Int("topicSysFlag", int64(p.topic.SysFlag))
 	w.Int("groupSysFlag", int64(p.group.GroupSysFlag))
 	return w

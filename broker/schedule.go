@@ -84,10 +84,9 @@ type offer struct {
 }
 
 func newScheduler(b *Broker) *scheduler {
-	levels, _ := b.cfg.DelayLevels() // checked by Validate
 	return &scheduler{
 		store: b.store, topics: b.topics, delay: b.tables.Delay, fold: b.tables.Fold, addr: b.addr, now: b.now,
-		log: b.log.With("room", "schedule"), levels: levels,
+		log: b.log.With("room", "schedule"), levels: b.levels,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), put: make(chan struct{}, 1),
 	}
 }
@@ -116,9 +115,8 @@ func (b *Broker) entryTagsCode(rec []byte) int64 {
 	props := message.PropertiesOf(rec)
 	if string(message.TopicOf(rec)) == meta.ScheduleTopic {
 		if value, ok := message.Property(props, message.PropDelay); ok {
-			levels, _ := b.cfg.DelayLevels()
 			if level, err := remoting.ParseInt32(value); err == nil && level > 0 {
-				return message.StoreMillisOf(rec) + levels[min(int(level), len(levels))-1].Milliseconds()
+				return message.StoreMillisOf(rec) + b.levels[min(int(level), len(b.levels))-1].Milliseconds()
 			}
 		}
 	}

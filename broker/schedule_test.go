@@ -39,6 +39,7 @@ func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = levels
 	b := &Broker{cfg: &cfg, log: slog.New(slog.DiscardHandler), now: time.Now, fs: fs, addr: testAddr}
+	b.levels, _ = cfg.DelayLevels()
 	store.FS, store.Dir, store.SegmentBytes, store.NoIndex = fs, "store", 1<<20, true
 	store.TagsCode, store.Events, store.Logger = b.entryTagsCode, storeEvents{b}, b.log
 	var err error
@@ -329,6 +330,7 @@ func TestEntryTagsCode(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = "1s 5s"
 	b := &Broker{cfg: &cfg}
+	b.levels, _ = cfg.DelayLevels()
 	rec := func(topic, delay, tags string) []byte {
 		props := message.AppendProperty(nil, message.PropDelay, delay)
 		props = message.AppendProperty(props, message.PropTags, tags)
