@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -54,6 +55,13 @@ func NewServers(target, dir string) (*Servers, error) {
 		s.namesrvPort, s.brokerPort, s.launch = 25876, 25911, ringmqServer{}
 	default:
 		return nil, fmt.Errorf("target %q: want apache, ringmq or server", target)
+	}
+	if v := os.Getenv("INTEROP_PORTS"); v != "" {
+		shift, err := strconv.Atoi(v)
+		if err != nil {
+			return nil, fmt.Errorf("INTEROP_PORTS=%s: want a number to add to each port", v)
+		}
+		s.namesrvPort, s.brokerPort = s.namesrvPort+shift, s.brokerPort+shift
 	}
 	s.Namesrv = fmt.Sprintf("127.0.0.1:%d", s.namesrvPort)
 	s.Broker = fmt.Sprintf("127.0.0.1:%d", s.brokerPort)
