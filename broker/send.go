@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bytes"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -213,49 +212,6 @@ func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Comman
 	send.noteUniqKey(len(buf), state.props, found.uniqKey)
 	batch.add(engine.Item{Pos: int32(pos), Len: int32(len(buf) - pos), Count: 1,
 		Queue: b.store.Queue(to.topic.Name, to.queueID), TagsCode: to.tagsCode}, send)
-	return nil
-}
-
-// A target is where a message really goes.
-type target struct {
-	topic     *meta.Topic
-	queueID   int32
-	tagsCode  int64
-	reconsume int32
-}
-
-// redirect sends a message elsewhere than its client said: a consumer's retry
-// to the DLQ after the limit, a delayed message to the schedule topic. What
-// isn't served yet is refused, never delivered as something else.
-func (b *Broker) redirect(state *loopState, h *remoting.SendHeader, cmd *remoting.Command, found *sentProps, to *target) error {
-	if len(found.tran) > 0 && string(found.tran) == "true" {
-		return refuse(remoting.NoPermission, "transaction messages are not served by this version: topic %s, %s=true", h.Topic, message.PropTransactionPrepared)
-	}
-	if found.timer != nil && found.delay == nil {
-		return refuse(remoting.SystemError, "timer messages are not served by this version: topic %s; delay levels (%s) are", h.Topic, message.PropDelay)
-	}
-	isDLQ := false
-	if bytes.HasPrefix(h.Topic, retryPrefix) {
-		topic, queueID, dlq, err := b.retryTarget(h, cmd.Version)
-		if err != nil {
-			return err
-		}
-		if isDLQ = dlq; dlq {
-			to.topic, to.queueID = topic, queueID
-			props := message.DeleteProperty(state.scratch[:0], state.props, message.PropDelay)
-			state.props, state.scratch = message.AppendProperty(props, message.PropDelay, "-1"), state.props
-		}
-	}
-	if isDLQ || found.delay == nil {
-		return nil
-	}
-	level, err := b.schedule.level(found.delay)
-	if err != nil || level == 0 {
-		return err
-	}
-	state.props = message.AppendProperty(state.props, message.PropRealTopic, to.topic.Name)
-	state.props = message.AppendProperty(state.props, message.PropRealQueueID, fmt.Sprint(to.queueID))
-	to.topic, to.queueID, to.tagsCode = b.schedule.target(level, state.nowMs())
 	return nil
 }
 
