@@ -2,12 +2,15 @@ package broker
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ringmq/ringmq/consumequeue"
+	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/netloop"
+	"github.com/ringmq/ringmq/remoting"
 )
 
 // holdTick is how exact the end of a hold is.
@@ -274,6 +277,40 @@ func (h *holdHeap) Pop() any {
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
 	return p
+}
+
+// recheck has every held pull that match picks asked again by its client: what
+// it was checked against, its group say or its topic, is another now. It is
+// called after the change is in the tables: a pull that was checked before it and
+// is held later is on its loop now, and so held before the loop looks. match runs
+// on the loops. It doesn't block.
+func (t *holdTable) recheck(match func(*pull) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, h := range t.loops {
+		h.loop.Post(&recheckTask{h, match})
+	}
+}
+
+// A recheckTask is recheck's task on one loop.
+type recheckTask struct {
+	holds *loopHolds
+	match func(*pull) bool
+}
+
+// RunOnLoop answers what the task picks: 20 makes every client pull again at
+// once, and then it is checked anew.
+func (r *recheckTask) RunOnLoop(*netloop.Loop) {
+	for _, p := range slices.Clone(r.holds.byEnd) {
+		if !r.match(&p.pull) {
+			continue
+		}
+		if !p.conn.Closed() {
+			now := engine.GetResult{Next: p.offset, Min: p.queue.Min(), Max: p.queue.Max()}
+			r.holds.table.b.replyPull(&p.pull, &now, remoting.PullRetryImmediately, "group or topic has changed: pull again")
+		}
+		r.holds.drop(p)
+	}
 }
 
 // endAll answers every held pull as if its time were over: the broker stops.

@@ -85,6 +85,13 @@ func (t *lockTable) free(group, clientID string) {
 	t.dropEmpty(group)
 }
 
+// freeGroup ends all locks of a group.
+func (t *lockTable) freeGroup(group string) {
+	t.mu.Lock()
+	delete(t.groups, group)
+	t.mu.Unlock()
+}
+
 // held says whether any queue is locked for the group: its consumers are
 // orderly ones.
 func (t *lockTable) held(group string) bool {

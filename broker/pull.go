@@ -48,7 +48,7 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 		b.prepare(c, cmd, func() error { _, err := b.groups.GetOrCreate(group); return err })
 		return
 	} else if err != nil {
-		b.answerError(c, cmd, err)
+		b.refusePull(c, cmd, err)
 		return
 	}
 	if h.SysFlag&remoting.PullCommitOffset != 0 {
@@ -68,6 +68,40 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 	}
 }
 
+// Who forbids a pull, in the field forbiddenType of answers with code 16
+// (ForbiddenType, 5.3).
+const (
+	brokerForbidden       = 1
+	groupForbidden        = 2
+	topicForbidden        = 3
+	broadcastForbidden    = 4
+	subscriptionForbidden = 5
+)
+
+// A forbiddenError is a pull refused with NO_PERMISSION, and by whom.
+type forbiddenError struct {
+	who int64
+	err error
+}
+
+func (e *forbiddenError) Error() string { return e.err.Error() }
+func (e *forbiddenError) Unwrap() error { return e.err }
+
+func forbid(who int64, format string, args ...any) error {
+	return &forbiddenError{who, refuse(remoting.NoPermission, format, args...)}
+}
+
+// refusePull answers a pull that may not be.
+func (b *Broker) refusePull(c *netloop.Conn, cmd *remoting.Command, err error) {
+	code, remark := errorReply(err)
+	resp := &response{code: code, remark: remark}
+	var f *forbiddenError
+	if errors.As(err, &f) {
+		resp.fields = []remoting.Field{intField("forbiddenType", f.who)}
+	}
+	b.answer(c, cmd, netloop.OnLoop, resp)
+}
+
 // errNoGroup says that the group must be created first, which writes its table
 // and so isn't done on a loop.
 var errNoGroup = errors.New("the group is not known yet")
@@ -76,24 +110,24 @@ var errNoGroup = errors.New("the group is not known yet")
 // group, queue and filter.
 func (b *Broker) resolvePull(p *pull, h *remoting.PullHeader, cmd *remoting.Command) error {
 	if int32(b.cfg.BrokerPermission)&remoting.PermRead == 0 {
-		return refuse(remoting.NoPermission, "the broker[%s] pulling message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
+		return forbid(brokerForbidden, "the broker[%s] pulling message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
 	}
 	if cmd.Code == int32(remoting.ReqLitePullMessage) && !b.cfg.LitePullMessageEnable {
-		return refuse(remoting.NoPermission, "the broker[%s] for lite pull consumer is forbidden: litePullMessageEnable is false", b.cfg.BrokerIP1)
+		return forbid(brokerForbidden, "the broker[%s] for lite pull consumer is forbidden: litePullMessageEnable is false", b.cfg.BrokerIP1)
 	}
 	p.group = b.groups.Get(h.ConsumerGroup)
 	if p.group == nil {
 		return errNoGroup
 	}
 	if !p.group.ConsumeEnable {
-		return refuse(remoting.NoPermission, "subscription group no permission, %s: consumeEnable is false", h.ConsumerGroup)
+		return forbid(groupForbidden, "subscription group no permission, %s: consumeEnable is false", h.ConsumerGroup)
 	}
 	p.topic = b.topics.Get(h.Topic)
 	if p.topic == nil {
 		return refuse(remoting.TopicNotExist, "topic[%s] not exist, apply first please! %s", h.Topic, faq)
 	}
 	if p.topic.Perm&remoting.PermRead == 0 {
-		return refuse(remoting.NoPermission, "the topic[%s] pulling message is forbidden: its perm is %d", h.Topic, p.topic.Perm)
+		return forbid(topicForbidden, "the topic[%s] pulling message is forbidden: its perm is %d", h.Topic, p.topic.Perm)
 	}
 	if h.QueueID < 0 || h.QueueID >= p.topic.ReadQueues {
 		return refuse(remoting.InvalidParameter, "queueId[%d] is illegal, topic:[%s] topicConfig.readQueueNums:[%d] consumer:[%s]",
@@ -111,6 +145,9 @@ func (b *Broker) resolvePull(p *pull, h *remoting.PullHeader, cmd *remoting.Comm
 // pullFilter finds the filter of a pull: the expression it carries, or what
 // its client subscribed by heartbeat.
 func (b *Broker) pullFilter(p *pull, h *remoting.PullHeader) error {
+	if !b.groups.MayRead(h.ConsumerGroup, h.Topic) {
+		return forbid(subscriptionForbidden, "the consumer group[%s] is forbidden for topic[%s]", h.ConsumerGroup, h.Topic)
+	}
 	if h.SysFlag&remoting.PullSubscription != 0 {
 		var err error
 		p.filter, err = p.conn.Loop().User.(*loopState).compile(h.ExpressionType, h.Subscription)
@@ -121,7 +158,7 @@ func (b *Broker) pullFilter(p *pull, h *remoting.PullHeader) error {
 		return err
 	}
 	if sub.broadcast && !p.group.ConsumeBroadcastEnable {
-		return refuse(remoting.NoPermission, "the consumer group[%s] can not consume by broadcast way: consumeBroadcastEnable is false", h.ConsumerGroup)
+		return forbid(broadcastForbidden, "the consumer group[%s] can not consume by broadcast way: consumeBroadcastEnable is false", h.ConsumerGroup)
 	}
 	if sub.Version < h.SubVersion {
 		return refuse(remoting.SubscriptionNotLatest, "the consumer's subscription not latest: got subVersion %d, the heartbeat brought %d", h.SubVersion, sub.Version)
@@ -197,7 +234,9 @@ func pullCode(res *engine.GetResult, offset message.QueueOffset) remoting.Respon
 // beginPull begins an answer with the fields that every answer to a pull has.
 func beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) remoting.ReplyWriter {
 	w := remoting.BeginReply(dst, p.to, code, remark)
-	fields := remoting.PullReply{SuggestWhichBrokerID: p.group.BrokerID,
+	// There is no slave to suggest: a master says 0 under slaveReadEnable=false,
+	// whatever brokerId and whichBrokerWhenConsumeSlowly of the group are.
+	fields := remoting.PullReply{SuggestWhichBrokerID: 0,
 		NextBeginOffset: int64(res.Next), MinOffset: int64(res.Min), MaxOffset: int64(res.Max)}
 	fields.Write(&w)
 	w.Int("topicSysFlag", int64(p.topic.SysFlag))

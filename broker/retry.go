@@ -92,9 +92,9 @@ func handleConsumerSendMsgBack(b *Broker, r *request) (*response, error) {
 	if err := h.Decode(r.cmd); err != nil {
 		return nil, err
 	}
-	group := b.groups.Find(h.Group)
-	if group == nil {
-		return nil, refuse(remoting.SubscriptionGroupNotExist, "subscription group not exist, %s %s", h.Group, faq)
+	group, err := b.groups.GetOrCreate(h.Group)
+	if err != nil {
+		return nil, err
 	}
 	if int32(b.cfg.BrokerPermission)&remoting.PermWrite == 0 {
 		return nil, refuse(remoting.NoPermission, "the broker[%s] sending message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
@@ -106,8 +106,7 @@ func handleConsumerSendMsgBack(b *Broker, r *request) (*response, error) {
 	if h.UnitMode {
 		retry.SysFlag = topicUnitSub
 	}
-	retry, _, err := b.topics.Ensure(retry)
-	if err != nil {
+	if retry, _, err = b.topics.Ensure(retry); err != nil {
 		return nil, err
 	}
 	if retry.Perm&remoting.PermWrite == 0 {
@@ -120,7 +119,7 @@ func handleConsumerSendMsgBack(b *Broker, r *request) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	back, err := b.newSendBack(r, &h, group, rec, dlq)
+	back, err := b.newSendBack(r, &h, group, rec, retry, dlq)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +137,7 @@ type sendBack struct {
 }
 
 // newSendBack makes the copy of rec that is stored.
-func (b *Broker) newSendBack(r *request, h *remoting.SendBackHeader, group *meta.Group, rec []byte, dlq *meta.Topic) (*sendBack, error) {
+func (b *Broker) newSendBack(r *request, h *remoting.SendBackHeader, group *meta.Group, rec []byte, retry, dlq *meta.Topic) (*sendBack, error) {
 	var m message.Message
 	if _, err := message.Decode(rec, &m); err != nil {
 		return nil, err
@@ -152,7 +151,7 @@ func (b *Broker) newSendBack(r *request, h *remoting.SendBackHeader, group *meta
 	if m.ReconsumeTimes >= limit || h.DelayLevel < 0 {
 		place, err = b.deadPlace(&m, dlq)
 	} else {
-		place = b.retryPlace(&m, h.DelayLevel, group)
+		place = b.retryPlace(&m, h.DelayLevel, retry, min(group.RetryQueueNums, retry.ReadQueues))
 	}
 	if err != nil {
 		return nil, err
@@ -179,16 +178,17 @@ func (b *Broker) deadPlace(m *message.Message, dlq *meta.Topic) (target, error) 
 	return target{topic: topic, tagsCode: message.TagsCode(tags)}, err
 }
 
-// retryPlace sends m to the schedule topic, from where it comes back on the
-// group's retry topic. Level 0 leaves the choice to the broker.
-func (b *Broker) retryPlace(m *message.Message, level int32, group *meta.Group) (place target) {
+// retryPlace sends m to the schedule topic, from where it comes back on one of
+// the first queues of the group's retry topic. Level 0 leaves the choice to the
+// broker.
+func (b *Broker) retryPlace(m *message.Message, level int32, retry *meta.Topic, queues int32) (place target) {
 	if level == 0 {
 		level = firstRetryLevel + m.ReconsumeTimes
 	}
 	level = min(level, int32(len(b.schedule.levels)))
 	props := setProperty(failedProps(m), message.PropDelay, fmt.Sprint(level))
-	props = setProperty(props, message.PropRealTopic, meta.RetryTopic(group.GroupName))
-	m.Properties = setProperty(props, message.PropRealQueueID, fmt.Sprint(rand.Int32N(group.RetryQueueNums)))
+	props = setProperty(props, message.PropRealTopic, retry.Name)
+	m.Properties = setProperty(props, message.PropRealQueueID, fmt.Sprint(rand.Int32N(queues)))
 	place.topic, place.queueID, place.tagsCode = b.schedule.target(level, b.now().UnixMilli())
 	return place
 }

@@ -95,7 +95,7 @@ func TestSendBackRefusals(t *testing.T) {
 		fields []string
 		want   remoting.ResponseCode
 	}{
-		{"unknown group", sendBackFields(&m, "nobody", 0), remoting.SubscriptionGroupNotExist},
+		{"a bad group", sendBackFields(&m, "no/body", 0), remoting.InvalidParameter},
 		{"no message there", sendBackFields(&nowhere, "g", 0), remoting.SystemError},
 		{"inside a message", sendBackFields(&inside, "g", 0), remoting.SystemError},
 		{"a missing field", []string{"group", "g"}, remoting.SystemError},

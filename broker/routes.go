@@ -49,8 +49,18 @@ var routes = []route{
 	{code: remoting.ReqViewMessageByID, lane: netloop.OnPool, handle: handleViewMessage},
 
 	{code: remoting.ReqUpdateAndCreateTopic, lane: netloop.OnPool, handle: handleCreateTopic},
+	{code: remoting.ReqUpdateAndCreateTopicList, lane: netloop.OnPool, handle: handleCreateTopicList},
 	{code: remoting.ReqDeleteTopicInBroker, lane: netloop.OnPool, handle: handleDeleteTopic},
 	{code: remoting.ReqGetAllTopicConfig, lane: netloop.OnPool, handle: handleAllTopicConfig},
+	{code: remoting.ReqGetTopicConfig, lane: netloop.OnLoop, handle: handleTopicConfig},
+	{code: remoting.ReqGetSystemTopicListFromBroker, lane: netloop.OnPool, handle: handleSystemTopics},
+
+	{code: remoting.ReqUpdateAndCreateSubscriptionGroup, lane: netloop.OnPool, handle: handleUpdateGroup},
+	{code: remoting.ReqUpdateAndCreateSubscriptionGroupList, lane: netloop.OnPool, handle: handleUpdateGroupList},
+	{code: remoting.ReqGetAllSubscriptionGroupConfig, lane: netloop.OnPool, handle: handleAllGroups},
+	{code: remoting.ReqGetSubscriptionGroupConfig, lane: netloop.OnPool, handle: handleGroup},
+	{code: remoting.ReqDeleteSubscriptionGroup, lane: netloop.OnPool, handle: handleDeleteGroup},
+	{code: remoting.ReqUpdateAndGetGroupForbidden, lane: netloop.OnPool, handle: handleGroupForbidden},
 }
 
 // unserved are codes that clients know and this version leaves out: answered 3

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,9 +11,9 @@ import (
 	"github.com/ringmq/ringmq/remoting"
 )
 
-// topicsPageMax is how many topics one page of GET_ALL_TOPIC_CONFIG has at
-// most (splitMetadataSize).
-const topicsPageMax = 2000
+// pageMax is how many topics or groups one page of a table has at most
+// (splitMetadataSize).
+const pageMax = 2000
 
 // handleCreateTopic is UPDATE_AND_CREATE_TOPIC (17). It answers when the topic
 // is saved; the NameServers learn it meanwhile.
@@ -22,30 +23,83 @@ func handleCreateTopic(b *Broker, r *request) (*response, error) {
 	if err := h.Decode(r.cmd); err != nil {
 		return nil, err
 	}
-	if err := b.checkOwnTopic(h.Topic); err != nil {
-		return nil, err
-	}
-	for _, n := range []int32{h.ReadQueueNums, h.WriteQueueNums} {
-		if n < 1 || n > meta.QueueIDMax+1 {
-			return nil, refuse(remoting.InvalidParameter, "topic %s: got %d read and %d write queues, want 1 to %d of each",
-				h.Topic, h.ReadQueueNums, h.WriteQueueNums, meta.QueueIDMax+1)
-		}
-	}
-	if h.Perm < 0 || h.Perm >= remoting.PermPriority {
-		return nil, refuse(remoting.InvalidParameter, "topic %s: got perm %d, want a sum of 4 (read), 2 (write) and 1 (inherit)", h.Topic, h.Perm)
-	}
 	t := &meta.Topic{Name: h.Topic, ReadQueues: h.ReadQueueNums, WriteQueues: h.WriteQueueNums, Perm: h.Perm,
 		MultiTag: h.TopicFilterType == remoting.FilterMultiTag, Order: h.Order, SysFlag: h.TopicSysFlag}
+	if err := b.checkTopicConfig(t, h.Attributes); err != nil {
+		return nil, err
+	}
+	return b.updateTopics(t)
+}
+
+// handleCreateTopicList is UPDATE_AND_CREATE_TOPIC_LIST (18): all of them or
+// none.
+func handleCreateTopicList(b *Broker, r *request) (*response, error) {
+	var list remoting.TopicConfigList
+	if err := remoting.ParseBody(r.cmd.Body, &list); err != nil {
+		return nil, err
+	}
+	topics := make([]*meta.Topic, len(list.TopicConfigList))
+	for i, raw := range list.TopicConfigList {
+		c := remoting.NewTopicConfig("")
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return nil, refuse(remoting.SystemError, "topic %d of the list is no topic configuration: %v", i, err)
+		}
+		topics[i] = meta.TopicOf(&c)
+		if err := b.checkTopicConfig(topics[i], attributesText(c.Attributes)); err != nil {
+			return nil, err
+		}
+	}
+	return b.updateTopics(topics...)
+}
+
+// attributesText writes the changes of a list's topic, {"+key":"value","-key":""},
+// as request 17 has them.
+func attributesText(changes map[string]string) string {
+	var items []string
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		if !strings.HasPrefix(key, "-") {
+			key += "=" + changes[key]
+		}
+		items = append(items, key)
+	}
+	return strings.Join(items, ",")
+}
+
+// checkTopicConfig refuses a topic that can't be, and fills in its attributes:
+// those it has, changed as text says.
+func (b *Broker) checkTopicConfig(t *meta.Topic, text string) error {
+	if err := b.checkOwnTopic(t.Name); err != nil {
+		return err
+	}
+	for _, n := range []int32{t.ReadQueues, t.WriteQueues} {
+		if n < 1 || n > meta.QueueIDMax+1 {
+			return refuse(remoting.InvalidParameter, "topic %s: got %d read and %d write queues, want 1 to %d of each",
+				t.Name, t.ReadQueues, t.WriteQueues, meta.QueueIDMax+1)
+		}
+	}
+	if t.Perm < 0 || t.Perm >= remoting.PermPriority {
+		return refuse(remoting.InvalidParameter, "topic %s: got perm %d, want a sum of 4 (read), 2 (write) and 1 (inherit)", t.Name, t.Perm)
+	}
 	var old map[string]string
-	have := b.topics.Find(h.Topic)
+	have := b.topics.Find(t.Name)
 	if have != nil {
 		old = have.Attributes
 	}
 	var err error
-	if t.Attributes, err = alterAttributes(have == nil, old, h.Attributes); err != nil {
-		return nil, err
+	t.Attributes, err = alterAttributes(have == nil, old, text)
+	return err
+}
+
+func (b *Broker) updateTopics(topics ...*meta.Topic) (*response, error) {
+	changed := map[string]bool{}
+	for _, t := range topics {
+		if b.topics.Put(t) {
+			changed[t.Name] = true
+		}
 	}
-	b.topics.Put(t)
+	if len(changed) > 0 {
+		b.holds.recheck(func(p *pull) bool { return changed[p.topic.Name] })
+	}
 	if err := b.tables.Save(); err != nil {
 		return nil, err
 	}
@@ -152,6 +206,10 @@ func handleDeleteTopic(b *Broker, r *request) (*response, error) {
 	if err := b.store.DeleteTopic(h.Topic); err != nil {
 		return nil, err
 	}
+	b.holds.recheck(func(p *pull) bool { return p.topic.Name == h.Topic }) // of queues that are no more
+	if err := b.offsets.Flush(); err != nil {
+		return nil, err
+	}
 	if err := b.tables.Save(); err != nil {
 		return nil, err
 	}
@@ -168,21 +226,30 @@ func handleAllTopicConfig(b *Broker, r *request) (*response, error) {
 	all, version := b.topics.Snapshot()
 	total := len(all)
 	if h.TopicSeq >= 0 || h.MaxTopicNum >= 0 || h.DataVersion != "" {
-		from := int(max(h.TopicSeq, 0))
-		var asked remoting.DataVersion
-		if h.DataVersion != "" && (remoting.ParseBody([]byte(h.DataVersion), &asked) != nil || asked != version) {
-			from = 0 // the table has changed meanwhile
-		}
-		most := topicsPageMax
-		if h.MaxTopicNum > 0 {
-			most = min(most, int(h.MaxTopicNum))
-		}
-		all = all[min(from, total):]
-		all = all[:min(most, len(all))]
+		all = page(all, h.TopicSeq, h.MaxTopicNum, h.DataVersion, version)
 	}
 	table := remoting.TopicConfigTable{DataVersion: version, TopicConfigTable: make(map[string]remoting.TopicConfig, len(all))}
 	for _, t := range all {
 		table.TopicConfigTable[t.Name] = t.Config()
 	}
 	return &response{fields: []remoting.Field{intField("totalTopicNum", int64(total))}, body: table.Marshal()}, nil
+}
+
+// handleTopicConfig is GET_TOPIC_CONFIG (351).
+func handleTopicConfig(b *Broker, r *request) (*response, error) {
+	var h remoting.TopicHeader
+	if err := h.Decode(r.cmd); err != nil {
+		return nil, err
+	}
+	t := b.topics.Find(h.Topic)
+	if t == nil {
+		return nil, refuse(remoting.TopicNotExist, "No topic in this broker. topic: %s", h.Topic)
+	}
+	return &response{body: remoting.MarshalBody(t.Config())}, nil
+}
+
+// handleSystemTopics is GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): what tools
+// leave out of their lists.
+func handleSystemTopics(b *Broker, _ *request) (*response, error) {
+	return &response{body: remoting.MarshalBody(remoting.TopicList{TopicList: b.tables.System.List()})}, nil
 }

@@ -118,31 +118,33 @@ type SubscriptionGroupConfig struct {
 	WhichBrokerWhenConsumeSlowly   int64                    `json:"whichBrokerWhenConsumeSlowly"`
 }
 
+// SubscriptionGroupTable is the body of 201's answer, and subscriptionGroup.json.
+// A value of ForbiddenTable is a sum of perm bits (PermRead) that the group lacks
+// for the topic.
+type SubscriptionGroupTable struct {
+	DataVersion            DataVersion                         `json:"dataVersion"`
+	ForbiddenTable         map[string]map[string]int32         `json:"forbiddenTable"`
+	SubscriptionGroupTable map[string]*SubscriptionGroupConfig `json:"subscriptionGroupTable"`
+}
+
+// SubscriptionGroupList is the body of 225.
+type SubscriptionGroupList struct {
+	GroupConfigList []json.RawMessage `json:"groupConfigList"` // read each into NewSubscriptionGroupConfig
+}
+
+// GroupForbidden is the body of 353's answer.
+type GroupForbidden struct {
+	Group    string `json:"group"`
+	Readable bool   `json:"readable"`
+	Topic    string `json:"topic"`
+}
+
 // SimpleSubscriptionData is a subscription a group's configuration demands.
 type SimpleSubscriptionData struct {
 	Expression     string `json:"expression"`
 	ExpressionType string `json:"expressionType"`
 	Topic          string `json:"topic"`
 	Version        int64  `json:"version"`
-}
-
-// GroupRetryPolicy says how redeliveries are spaced.
-type GroupRetryPolicy struct {
-	CustomizedRetryPolicy  *CustomizedRetryPolicy  `json:"customizedRetryPolicy,omitempty"`
-	ExponentialRetryPolicy *ExponentialRetryPolicy `json:"exponentialRetryPolicy,omitempty"`
-	Type                   string                  `json:"type"` // CUSTOMIZED or EXPONENTIAL
-}
-
-// CustomizedRetryPolicy lists the spaces, ms.
-type CustomizedRetryPolicy struct {
-	Next []int64 `json:"next"`
-}
-
-// ExponentialRetryPolicy multiplies them, ms.
-type ExponentialRetryPolicy struct {
-	Initial    int64 `json:"initial"`
-	Max        int64 `json:"max"`
-	Multiplier int64 `json:"multiplier"`
 }
 
 // NewSubscriptionGroupConfig returns a group's configuration with RocketMQ's

@@ -52,6 +52,11 @@ func NewTopicConfig(topic string) TopicConfig {
 	}
 }
 
+// TopicConfigList is the body of 18. The attributes' keys carry a sign, + or -.
+type TopicConfigList struct {
+	TopicConfigList []json.RawMessage `json:"topicConfigList"` // read each into NewTopicConfig
+}
+
 // TopicConfigTable is every topic of a broker: the body of 21's answer (Java's
 // TopicConfigAndMappingSerializeWrapper). The mapping parts belong to static
 // topics and are carried as they come.

@@ -368,6 +368,39 @@ func (h *GroupHeader) Command(code int32) *Command {
 	return b.command(code)
 }
 
+// GroupForbiddenHeader is UPDATE_AND_GET_GROUP_FORBIDDEN (353). Readable is what
+// to set: nil asks only.
+type GroupForbiddenHeader struct {
+	Group    string
+	Topic    string
+	Readable *bool
+}
+
+// Decode reads the header; the error is a *FieldError.
+func (h *GroupForbiddenHeader) Decode(c *Command) error {
+	r := reader{c: c}
+	*h = GroupForbiddenHeader{
+		Group: r.need("group"),
+		Topic: r.need("topic"),
+	}
+	if v, ok := c.Get("readable"); ok {
+		readable := ParseBool(v)
+		h.Readable = &readable
+	}
+	return r.err
+}
+
+// Command returns the request.
+func (h *GroupForbiddenHeader) Command() *Command {
+	var b builder
+	b.text("group", h.Group)
+	b.text("topic", h.Topic)
+	if h.Readable != nil {
+		b.bool("readable", *h.Readable)
+	}
+	return b.command(ReqUpdateAndGetGroupForbidden)
+}
+
 // ConsumeStatsHeader is GET_CONSUME_STATS (208). TopicList joins names with ";".
 type ConsumeStatsHeader struct {
 	ConsumerGroup string

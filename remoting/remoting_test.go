@@ -251,6 +251,8 @@ func TestHeadersRoundTrip(t *testing.T) {
 		{(&QueryMessageHeader{"t", "k", 32, 1, 2, true}).Command(), &QueryMessageHeader{}, &QueryMessageHeader{"t", "k", 32, 1, 2, true}},
 		{(&SendBackHeader{Offset: 5, Group: "g", DelayLevel: -1, OriginMsgID: "x", OriginTopic: "t", MaxReconsumeTimes: 16}).Command(), &SendBackHeader{}, &SendBackHeader{Offset: 5, Group: "g", DelayLevel: -1, OriginMsgID: "x", OriginTopic: "t", MaxReconsumeTimes: 16}},
 		{(&EndTransactionHeader{"t", "g", 1, 2, 8, true, "m", "x"}).Command(), &EndTransactionHeader{}, &EndTransactionHeader{"t", "g", 1, 2, 8, true, "m", "x"}},
+		{(&GroupForbiddenHeader{"g", "t", nil}).Command(), &GroupForbiddenHeader{}, &GroupForbiddenHeader{"g", "t", nil}},
+		{(&GroupForbiddenHeader{"g", "t", new(bool)}).Command(), &GroupForbiddenHeader{}, &GroupForbiddenHeader{"g", "t", new(bool)}},
 		{(&UnregisterClientHeader{"c", "", "g"}).Command(), &UnregisterClientHeader{}, &UnregisterClientHeader{"c", "", "g"}},
 		{(&CreateTopicHeader{Topic: "t", DefaultTopic: "TBW102", ReadQueueNums: 8, WriteQueueNums: 4, Perm: 6, TopicFilterType: FilterSingleTag, Attributes: "+a=b"}).Command(), &CreateTopicHeader{}, &CreateTopicHeader{Topic: "t", DefaultTopic: "TBW102", ReadQueueNums: 8, WriteQueueNums: 4, Perm: 6, TopicFilterType: FilterSingleTag, Attributes: "+a=b"}},
 		{(&AllTopicConfigHeader{-1, "", -1}).Command(), &AllTopicConfigHeader{}, &AllTopicConfigHeader{-1, "", -1}},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringmq/ringmq/remoting"
@@ -38,10 +39,13 @@ func IsSystemGroup(group string) bool {
 // SubscriptionGroupManager. Any goroutine may call any method; none waits for
 // the disk.
 type Groups struct {
-	mu        sync.RWMutex
-	byName    map[string]*Group
-	version   DataVersion
-	forbidden json.RawMessage // forbiddenTable, kept as it came
+	mu      sync.RWMutex
+	byName  map[string]*Group
+	version DataVersion
+
+	// forbidden says which topics a group may not read; nil when there is none.
+	// Replaced as a whole, under mu, so that each pull may look without a lock.
+	forbidden atomic.Pointer[forbiddenTable]
 
 	autoCreate bool // fixed
 	now        func() time.Time
@@ -111,21 +115,32 @@ func (g *Groups) GetOrCreate(name string) (*Group, error) {
 
 func (g *Groups) put(c *Group) {
 	g.byName[c.GroupName] = c
-	g.version = g.version.Next(g.now().UnixMilli())
-	g.saver.kick()
+	g.changed()
 }
 
-// Delete removes a group; false when there is none.
+// Delete removes a group and what was forbidden to it; false when there is
+// neither.
 func (g *Groups) Delete(name string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.byName[name] == nil {
+	forbidden := g.forbiddenNow()
+	if g.byName[name] == nil && forbidden[name] == nil {
 		return false
 	}
 	delete(g.byName, name)
+	if forbidden[name] != nil {
+		forbidden = maps.Clone(forbidden)
+		delete(forbidden, name)
+		g.setForbidden(forbidden)
+	}
+	g.changed()
+	return true
+}
+
+// changed moves the version and saves. The caller holds mu.
+func (g *Groups) changed() {
 	g.version = g.version.Next(g.now().UnixMilli())
 	g.saver.kick()
-	return true
 }
 
 // Version is the version of the table now.
@@ -135,14 +150,15 @@ func (g *Groups) Version() DataVersion {
 	return g.version
 }
 
-// Snapshot gives all groups by name, in order, and the version they are.
-func (g *Groups) Snapshot() ([]*Group, DataVersion) {
+// Snapshot gives all groups by name, in order, what is forbidden to them, and
+// the version both are. The caller must not change them.
+func (g *Groups) Snapshot() ([]*Group, map[string]map[string]int32, DataVersion) {
 	g.mu.RLock()
 	all := slices.Collect(maps.Values(g.byName))
-	v := g.version
+	forbidden, v := g.forbiddenNow(), g.version
 	g.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *Group) int { return strings.Compare(a.GroupName, b.GroupName) })
-	return all, v
+	return all, forbidden, v
 }
 
 // Len is the number of groups.
@@ -152,31 +168,29 @@ func (g *Groups) Len() int {
 	return len(g.byName)
 }
 
-// groupsFile is subscriptionGroup.json. Groups are read one by one, into the
-// defaults: a file of an older version lacks the newer keys.
+// groupsFile is subscriptionGroup.json as it is read: groups one by one, into
+// the defaults, since a file of an older version lacks the newer keys.
 type groupsFile struct {
-	DataVersion            DataVersion                `json:"dataVersion"`
-	ForbiddenTable         json.RawMessage            `json:"forbiddenTable"`
-	SubscriptionGroupTable map[string]json.RawMessage `json:"subscriptionGroupTable"`
+	DataVersion            DataVersion                 `json:"dataVersion"`
+	ForbiddenTable         map[string]map[string]int32 `json:"forbiddenTable"`
+	SubscriptionGroupTable map[string]json.RawMessage  `json:"subscriptionGroupTable"`
 }
 
 func (g *Groups) encode() ([]byte, DataVersion) {
-	all, version := g.Snapshot()
-	table := make(map[string]*Group, len(all))
-	for _, c := range all {
-		table[c.GroupName] = c
-	}
-	g.mu.RLock()
-	forbidden := g.forbidden
-	g.mu.RUnlock()
+	all, forbidden, version := g.Snapshot()
+	return pretty(remoting.MarshalBody(GroupTable(all, forbidden, version))), version
+}
+
+// GroupTable is the form in which groups are saved and sent.
+func GroupTable(groups []*Group, forbidden map[string]map[string]int32, version DataVersion) remoting.SubscriptionGroupTable {
+	t := remoting.SubscriptionGroupTable{DataVersion: version, ForbiddenTable: forbidden, SubscriptionGroupTable: make(map[string]*Group, len(groups))}
 	if forbidden == nil { // Java takes null for null
-		forbidden = json.RawMessage("{}")
+		t.ForbiddenTable = map[string]map[string]int32{}
 	}
-	return pretty(remoting.MarshalBody(struct {
-		DataVersion            DataVersion       `json:"dataVersion"`
-		ForbiddenTable         json.RawMessage   `json:"forbiddenTable"`
-		SubscriptionGroupTable map[string]*Group `json:"subscriptionGroupTable"`
-	}{version, forbidden, table})), version
+	for _, c := range groups {
+		t.SubscriptionGroupTable[c.GroupName] = c
+	}
+	return t
 }
 
 // decode takes a file's groups; those whose names break the rules are left out
@@ -198,6 +212,7 @@ func (g *Groups) decode(content []byte, skipped func(error)) error {
 		}
 		byName[c.GroupName] = c
 	}
-	g.byName, g.version, g.forbidden = byName, file.DataVersion, file.ForbiddenTable
+	g.byName, g.version = byName, file.DataVersion
+	g.setForbidden(file.ForbiddenTable)
 	return nil
 }

@@ -81,6 +81,14 @@ func (o *Offsets) CommitWritten(topic, group []byte, queueID int32, offset int64
 	o.afterWrite(done)
 }
 
+// Flush blocks until all changes made before the call are in the journal, or
+// could not be written.
+func (o *Offsets) Flush() error {
+	result := make(chan error, 1)
+	o.afterWrite(func(err error) { result <- err })
+	return <-result
+}
+
 // afterWrite calls done when all changes made before the call are written.
 func (o *Offsets) afterWrite(done func(error)) {
 	o.dirtyMu.Lock()

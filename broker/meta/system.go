@@ -93,7 +93,8 @@ var systemNames = map[string]bool{
 
 func newSystemSet(c *SystemConfig) *SystemSet {
 	s := &SystemSet{names: maps.Clone(systemNames)}
-	for _, name := range []string{c.BrokerClusterName, c.BrokerName, c.BrokerClusterName + ReplyTopicSuffix} {
+	for _, name := range []string{c.BrokerClusterName, c.BrokerName, c.BrokerClusterName + ReplyTopicSuffix,
+		reviveTopicPrefix + c.BrokerClusterName, syncMemberPrefix + c.BrokerName, TimerTopic} {
 		s.names[name] = false
 	}
 	return s
@@ -109,13 +110,5 @@ func (s *SystemSet) Has(topic string) bool {
 // NoSend says whether clients must not send to a topic. It doesn't allocate.
 func (s *SystemSet) NoSend(topic []byte) bool { return s.names[string(topic)] }
 
-// Names lists the system topics a table of topics has, for code 305.
-func (s *SystemSet) Names(topics map[string]*Topic) []string {
-	var out []string
-	for _, name := range sortedKeys(topics) {
-		if s.Has(name) {
-			out = append(out, name)
-		}
-	}
-	return out
-}
+// List gives the names of the system topics, in order, for code 305.
+func (s *SystemSet) List() []string { return sortedKeys(s.names) }

@@ -124,6 +124,20 @@ func (t *Topics) Put(c *Topic) (changed bool) {
 	return true
 }
 
+// Replace is Put where the table still holds old itself; false when it holds
+// something else by now.
+func (t *Topics) Replace(old, c *Topic) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName[c.Name] != old {
+		return false
+	}
+	if !old.same(c) {
+		t.put(c)
+	}
+	return true
+}
+
 // PutAbsent creates a topic, or gives the one that is there: the same creation
 // asked for by many senders happens once. The caller has checked the name.
 func (t *Topics) PutAbsent(c *Topic) (have *Topic, created bool) {
