@@ -46,7 +46,7 @@ type Broker struct {
 
 	sampleEvery int // netloop.Config.SampleEvery; 0, its default, but in tests
 
-	levels []time.Duration // messageDelayLevel: the delay of level i+1
+	levels delayLevels // messageDelayLevel, as it is now (levels.go)
 
 	stamp      []byte           // properties the broker adds to every sent message
 	sendFields []remoting.Field // fields of every refused send, as of every answered one
@@ -107,9 +107,11 @@ func (b *Broker) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("flushEngine: %w", err)
 	}
-	if b.levels, err = b.cfg.DelayLevels(); err != nil {
+	levels, err := b.cfg.DelayLevels()
+	if err != nil {
 		return errors.Join(err, b.device.Close())
 	}
+	b.levels.set(levels)
 	if b.store, err = engine.Open(b.storeConfig()); err != nil {
 		return errors.Join(err, b.device.Close())
 	}
@@ -128,7 +130,7 @@ func (b *Broker) open() (err error) {
 			BrokerTopicEnable:     b.cfg.BrokerTopicEnable,
 			TraceTopicEnable:      b.cfg.TraceTopicEnable,
 			MsgTraceTopicName:     b.cfg.MsgTraceTopicName,
-			DelayLevels:           len(b.levels),
+			DelayLevels:           len(levels),
 		},
 	})
 	if err != nil {

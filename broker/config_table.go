@@ -134,7 +134,7 @@ var pullKeys = []config.Key{
 }
 
 var scheduleKeys = []config.Key{
-	found(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries"), ""),
+	live(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries. What waits already keeps its time")),
 }
 
 var storeKeys = []config.Key{

@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -54,13 +55,15 @@ func (c *Config) DeleteHours() ([]int, error) {
 
 // DelayLevels parses messageDelayLevel: level n is item n-1. Units are s, m, h
 // and d, separators blanks.
-func (c *Config) DelayLevels() ([]time.Duration, error) {
+func (c *Config) DelayLevels() ([]time.Duration, error) { return parseDelayLevels(c.MessageDelayLevel) }
+
+func parseDelayLevels(text string) ([]time.Duration, error) {
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 	var out []time.Duration
-	for _, item := range strings.Fields(c.MessageDelayLevel) {
+	for _, item := range strings.Fields(text) {
 		unit, ok := units[item[len(item)-1]]
 		n, err := strconv.ParseInt(item[:len(item)-1], 10, 32)
-		if !ok || err != nil || n < 0 {
+		if !ok || err != nil || n < 0 || n > int64(math.MaxInt64/unit) {
 			return nil, fmt.Errorf("items like 1s 5m 2h 1d separated by blanks, but one is %q", item)
 		}
 		out = append(out, time.Duration(n)*unit)

@@ -54,7 +54,7 @@ func (b *Broker) postpone(props []byte, found *sentProps, to *target, nowMillis 
 	if found.delay == nil {
 		return props, nil
 	}
-	level, err := b.schedule.level(found.delay)
+	level, err := b.levels.parse(found.delay)
 	if err != nil || level == 0 {
 		return props, err
 	}

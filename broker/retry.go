@@ -185,7 +185,7 @@ func (b *Broker) retryPlace(m *message.Message, level int32, retry *meta.Topic, 
 	if level == 0 {
 		level = firstRetryLevel + m.ReconsumeTimes
 	}
-	level = min(level, int32(len(b.schedule.levels)))
+	level = min(level, int32(b.levels.count()))
 	props := setProperty(failedProps(m), message.PropDelay, fmt.Sprint(level))
 	props = setProperty(props, message.PropRealTopic, retry.Name)
 	m.Properties = setProperty(props, message.PropRealQueueID, fmt.Sprint(rand.Int32N(queues)))

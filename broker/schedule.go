@@ -2,10 +2,7 @@ package broker
 
 import (
 	"errors"
-	"log/slog"
 	"math"
-	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 
@@ -14,22 +11,6 @@ import (
 	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/remoting"
-)
-
-const (
-	// deliveryCountMax and deliveryBytesMax bound one put of the scheduler.
-	deliveryCountMax = 64
-	deliveryBytesMax = 1 << 20
-	// deliveryRetry is the pause after the store could not take or give a
-	// record.
-	deliveryRetry = 200 * time.Millisecond
-	// progressInterval is how often progress is looked at for saving.
-	progressInterval = time.Second
-	// rescanBytesMax bounds how much of the log a restart scans for deliveries.
-	rescanBytesMax = 16 << 20
-	// closeWait bounds how long close waits for the last deliveries to become
-	// durable.
-	closeWait = 2 * time.Second
 )
 
 // A scheduler delivers delayed messages: those in SCHEDULE_TOPIC_XXXX, whose
@@ -47,34 +28,26 @@ const (
 // them lie, and only when the deliveries before them are durable. A restart
 // scans the log from there and passes over what has been delivered already.
 type scheduler struct {
-	store  *engine.Store
-	topics *meta.Topics
 	delay  *meta.Delay
 	fold   func() error // makes the saved progress durable at once
-	addr   netip.AddrPort
 	now    func() time.Time
-	log    *slog.Logger
-	levels []time.Duration // delay of level i+1
+	levels *delayLevels
 
 	wake chan struct{}
 	stop chan struct{}
 	done sync.WaitGroup
 
 	// ----
-	next      []message.QueueOffset                   // per level index: the first entry not delivered
+	carrier
+	next      []message.QueueOffset                   // per level index: the first entry not delivered; it never gets shorter
 	delivered map[message.LogOffset]message.LogOffset // entries at or behind next that are: origin to delivery
 	moved     bool                                    // next differs from the last snapshot
 	snapshot  *meta.DelayProgress                     // becomes the saved progress when the log is durable
 	upTo      message.LogOffset                       // to here
 	saved     int64                                   // ScanFrom of the saved progress
 	progress  *time.Ticker
-	failing   bool                                 // said so; until something is delivered again
-	passed    int                                  // messages passed over since it was said
-	why       string                               // for the last of them
-	batch     engine.Batch                         // of deliver
 	entries   [deliveryCountMax]consumequeue.Entry // of deliver
 	offered   []offer                              // what the batch's items are made of
-	put       chan struct{}
 }
 
 // An offer is one entry of a batch under way.
@@ -85,26 +58,15 @@ type offer struct {
 
 func newScheduler(b *Broker) *scheduler {
 	return &scheduler{
-		store: b.store, topics: b.topics, delay: b.tables.Delay, fold: b.tables.Fold, addr: b.addr, now: b.now,
-		log: b.log.With("room", "schedule"), levels: b.levels,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), put: make(chan struct{}, 1),
+		carrier: newCarrier(b, "schedule"), delay: b.tables.Delay, fold: b.tables.Fold, now: b.now, levels: &b.levels,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
-}
-
-// level reads a message's DELAY: the level, at most the highest there is, 0 for
-// none.
-func (s *scheduler) level(delay []byte) (int32, error) {
-	level, err := remoting.ParseInt32(delay)
-	if err != nil {
-		return 0, refuse(remoting.MessageIllegal, "property %s: got %q, want a delay level of 1 to %d", message.PropDelay, delay, len(s.levels))
-	}
-	return min(max(level, 0), int32(len(s.levels))), nil
 }
 
 // target says where a message of a level waits: topic, queueId, and the time it
 // is due, which is its entry's tagsCode. Any goroutine.
 func (s *scheduler) target(level int32, nowMillis int64) (topic *meta.Topic, queueID int32, due int64) {
-	return s.topics.Find(meta.ScheduleTopic), level - 1, nowMillis + s.levels[level-1].Milliseconds()
+	return s.topics.Find(meta.ScheduleTopic), level - 1, s.levels.due(level, nowMillis)
 }
 
 // entryTagsCode is the tagsCode of a record's queue entry: the due time of a
@@ -116,7 +78,7 @@ func (b *Broker) entryTagsCode(rec []byte) int64 {
 	if string(message.TopicOf(rec)) == meta.ScheduleTopic {
 		if value, ok := message.Property(props, message.PropDelay); ok {
 			if level, err := remoting.ParseInt32(value); err == nil && level > 0 {
-				return message.StoreMillisOf(rec) + b.levels[min(int(level), len(b.levels))-1].Milliseconds()
+				return b.levels.due(level, message.StoreMillisOf(rec))
 			}
 		}
 	}
@@ -128,10 +90,15 @@ func (b *Broker) entryTagsCode(rec []byte) int64 {
 // scheduler when the queue is one of its own. It doesn't block.
 func (s *scheduler) arrived(q *consumequeue.Queue) {
 	if q.Topic() == meta.ScheduleTopic {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.kick()
+	}
+}
+
+// kick makes the scheduler look at its queues. It doesn't block.
+func (s *scheduler) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -149,7 +116,7 @@ func (s *scheduler) close() {
 }
 
 func (s *scheduler) run() {
-	if !s.begin() {
+	if !s.restore() {
 		return
 	}
 	s.progress = time.NewTicker(progressInterval)
@@ -173,21 +140,11 @@ func (s *scheduler) run() {
 	}
 }
 
-// begin finds out what has been delivered. False: the scheduler was stopped
+// restore finds out what has been delivered. False: the scheduler was stopped
 // before the log could be read.
-func (s *scheduler) begin() bool {
+func (s *scheduler) restore() bool {
 	p := s.delay.Progress()
-	s.next = make([]message.QueueOffset, len(s.levels))
-	for i := range s.levels {
-		q := s.queue(i)
-		// While it has entries to come, each of its arrivals is told.
-		q.Waiters.Add(1)
-		at := message.QueueOffset(p.Next[int32(i+1)])
-		s.next[i] = min(max(at, q.Min()), q.Max())
-		if s.next[i] != at {
-			s.log.Warn("progress of a delay level is outside its queue, corrected", "level", i+1, "got", at, "min", q.Min(), "max", q.Max())
-		}
-	}
+	s.addLevels(p)
 	s.delivered = map[message.LogOffset]message.LogOffset{}
 	for p.ScanFrom >= 0 {
 		err := s.findDelivered(message.LogOffset(p.ScanFrom))
@@ -213,6 +170,25 @@ func (s *scheduler) begin() bool {
 	return true
 }
 
+// addLevels makes room for levels that are new, or are in the progress although
+// messageDelayLevel no longer has them: messages may still wait there.
+func (s *scheduler) addLevels(p meta.DelayProgress) {
+	want := s.levels.count()
+	for level := range p.Next {
+		want = max(want, int(level))
+	}
+	for i := len(s.next); i < want; i++ {
+		q := s.queue(i)
+		// While it has entries to come, each of its arrivals is told.
+		q.Waiters.Add(1)
+		at := message.QueueOffset(p.Next[int32(i+1)])
+		s.next = append(s.next, min(max(at, q.Min()), q.Max()))
+		if s.next[i] != at {
+			s.log.Warn("progress of a delay level is outside its queue, corrected", "level", i+1, "got", at, "min", q.Min(), "max", q.Max())
+		}
+	}
+}
+
 func (s *scheduler) queue(i int) *consumequeue.Queue {
 	return s.store.Queue(meta.ScheduleTopic, int32(i))
 }
@@ -220,13 +196,7 @@ func (s *scheduler) queue(i int) *consumequeue.Queue {
 // findDelivered scans the log for deliveries of entries that are still to come.
 func (s *scheduler) findDelivered(from message.LogOffset) error {
 	clear(s.delivered)
-	var m message.Message
-	err := s.store.Scan(min(from, s.store.Marks().Written), func(off message.LogOffset, rec []byte) error {
-		if _, err := message.Decode(rec, &m); err == nil && m.PreparedTransactionOffset > 0 {
-			s.delivered[m.PreparedTransactionOffset-1] = off
-		}
-		return nil
-	})
+	err := s.eachDelivery(from, func(origin, at message.LogOffset) { s.delivered[origin] = at })
 	if err != nil {
 		return err
 	}
@@ -255,7 +225,8 @@ func (s *scheduler) toCome(rec []byte) bool {
 func (s *scheduler) deliverDue() (due int64) {
 	for again := true; again; {
 		again, due = false, math.MaxInt64
-		for i := range s.levels {
+		s.addLevels(meta.DelayProgress{})
+		for i := range s.next {
 			select {
 			case <-s.stop:
 				return due
@@ -279,127 +250,86 @@ func (s *scheduler) deliver(i int) (more bool, due int64) {
 	s.next[i] = max(s.next[i], q.Min()) // retention may have passed us
 	n, err := q.Read(s.entries[:], s.next[i])
 	if n == 0 && err != nil {
-		s.fail("the delay queue can't be read", i, s.next[i], err)
+		s.failLevel("the delay queue can't be read", i, s.next[i], err)
 		return false, now + deliveryRetry.Milliseconds()
 	}
-	s.batch.Reset()
+	s.begin()
 	s.offered = s.offered[:0]
-	next, due, full := s.next[i], int64(math.MaxInt64), n == len(s.entries)
+	next, due, more := s.next[i], int64(math.MaxInt64), n == len(s.entries)
 	for _, e := range s.entries[:n] {
-		if len(s.batch.Buf) >= deliveryBytesMax {
-			full = true
+		if s.full() {
+			more = true
 			break
 		}
-		at := e.TagsCode
-		if at > now+s.levels[i].Milliseconds() {
-			at = now // the clock went back, or the level was longer then
-		}
-		if at > now && !e.Filler() {
-			due, full = at, false
+		at, err := s.dueOf(e, i, now)
+		if at > now && err == nil {
+			due, more = at, false
 			break
 		}
-		if err := s.offer(e, next); err != nil {
-			s.fail("a message can't be read", i, next, err)
-			due, full = now+deliveryRetry.Milliseconds(), false
+		if err == nil {
+			err = s.offer(e, next)
+		}
+		if err != nil {
+			s.failLevel("a message can't be read", i, next, err)
+			due, more = now+deliveryRetry.Milliseconds(), false
 			break
 		}
 		next++
 	}
-	if s.putOffered() {
-		s.failing = s.failing && len(s.offered) == 0
-	} else if first := s.firstUnstored(next); first != next {
-		s.fail("the log takes no messages", i, first, s.batch.Err)
-		next, full, due = first, false, now+deliveryRetry.Milliseconds()
+	if !s.putBatch() {
+		if first := s.firstUnstored(next); first != next {
+			s.failLevel("the log takes no messages", i, first, s.batch.Err)
+			next, more, due = first, false, now+deliveryRetry.Milliseconds()
+		}
 	}
 	for k := range next - s.next[i] {
 		delete(s.delivered, s.entries[k].LogOffset)
 	}
 	s.moved = s.moved || next != s.next[i]
 	s.next[i] = next
-	return full, due
+	return more, due
+}
+
+// dueOf is when an entry of level index i is due. A time further ahead than the
+// level's delay means that the level was longer when the message came, and it
+// keeps its time; or that the clock has gone back since then, and it is due.
+// (Apache can't tell and delivers, ScheduleMessageService#correctDeliverTimestamp,
+// 5.3.) The error is the disk's.
+func (s *scheduler) dueOf(e consumequeue.Entry, i int, now int64) (due int64, err error) {
+	if e.Filler() {
+		return 0, nil
+	}
+	if delay, ok := s.levels.delay(i); e.TagsCode <= now || ok && e.TagsCode <= now+delay.Milliseconds() {
+		return e.TagsCode, nil
+	}
+	var m message.Message
+	if ok, err := s.read(e.LogOffset, &m); !ok || m.StoreMillis > now {
+		return 0, err
+	}
+	return e.TagsCode, nil
 }
 
 // offer adds an entry's message to the batch, unless there is nothing to
 // deliver for it. The error is the disk's.
 func (s *scheduler) offer(e consumequeue.Entry, offset message.QueueOffset) error {
-	if e.Filler() {
+	if _, ok := s.delivered[e.LogOffset]; ok || e.Filler() {
 		return nil
-	}
-	if _, ok := s.delivered[e.LogOffset]; ok {
-		return nil
-	}
-	rec, err := s.store.ByOffset(e.LogOffset)
-	if errors.Is(err, engine.ErrNoRecord) {
-		s.passOver(err.Error())
-		return nil
-	}
-	if err != nil {
-		return err
 	}
 	var m message.Message
-	topic, queueID, why := s.realTarget(rec, &m)
+	if ok, err := s.read(e.LogOffset, &m); !ok {
+		return err
+	}
+	topic, queueID, why := s.realTarget(&m)
 	if why != "" {
 		s.passOver(why)
 		return nil
 	}
 	tags, _ := message.Property(m.Properties, message.PropTags)
-	m.QueueID, m.Topic, m.StoreHost = queueID, []byte(topic), s.addr
-	m.PreparedTransactionOffset = e.LogOffset + 1
-	queue := s.store.Queue(topic, queueID)
-	if queue == nil {
-		return nil // its topic is just being deleted
+	if s.add(&m, e.LogOffset, topic, queueID, message.TagsCode(tags)) {
+		s.offered = append(s.offered, offer{origin: e.LogOffset, offset: offset})
 	}
-	pos := len(s.batch.Buf)
-	if s.batch.Buf, err = message.Append(s.batch.Buf, &m); err != nil {
-		return err
-	}
-	s.batch.Items = append(s.batch.Items, engine.Item{
-		Pos: int32(pos), Len: int32(len(s.batch.Buf) - pos), Count: 1,
-		Queue: queue, TagsCode: message.TagsCode(tags),
-	})
-	s.offered = append(s.offered, offer{origin: e.LogOffset, offset: offset})
 	return nil
 }
-
-// realTarget decodes a delayed message and says where it belongs, or why it
-// belongs nowhere.
-func (s *scheduler) realTarget(rec []byte, m *message.Message) (topic string, queueID int32, why string) {
-	if _, err := message.Decode(rec, m); err != nil {
-		return "", 0, err.Error()
-	}
-	name, _ := message.Property(m.Properties, message.PropRealTopic)
-	id, _ := message.Property(m.Properties, message.PropRealQueueID)
-	n, err := strconv.ParseInt(string(id), 10, 32)
-	switch {
-	case meta.CheckTopic(name) != nil:
-		return "", 0, message.PropRealTopic + " is no topic name"
-	case err != nil || n < 0 || n > meta.QueueIDMax:
-		return "", 0, message.PropRealQueueID + " is no queueId"
-	}
-	if t := s.topics.Get(name); t != nil {
-		return t.Name, int32(n), ""
-	}
-	if meta.HasPrefix(name, meta.RetryPrefix) {
-		// It was made by a heartbeat, which doesn't wait for its table.
-		t, _ := s.topics.PutAbsent(meta.NewTopic(string(name), 1, remoting.PermRead|remoting.PermWrite))
-		return t.Name, int32(n), ""
-	}
-	return "", 0, "its topic was deleted"
-}
-
-// putOffered appends the batch; false when not all of it is in the log.
-func (s *scheduler) putOffered() bool {
-	if len(s.batch.Items) == 0 {
-		return true
-	}
-	s.batch.Done = s
-	s.store.Put(&s.batch)
-	<-s.put
-	return s.batch.Err == nil
-}
-
-// PutDone is the engine's word that a batch is through.
-func (s *scheduler) PutDone(*engine.Batch) { s.put <- struct{}{} }
 
 // firstUnstored is the offset to go on at after a batch that is only partly in
 // the log; what was stored behind it is remembered as delivered. A message that
@@ -422,26 +352,8 @@ func (s *scheduler) firstUnstored(next message.QueueOffset) message.QueueOffset 
 	return first
 }
 
-// fail says what holds deliveries up, once until something is delivered again.
-func (s *scheduler) fail(what string, i int, offset message.QueueOffset, err error) {
-	if !s.failing {
-		s.failing = true
-		s.log.Error("delivery of delayed messages is held up", "cause", what, "level", i+1, "offset", offset, "error", err)
-	}
-}
-
-// passOver notes a message that is not and will not be delivered; sayPassed
-// tells of all of them together, since a deleted topic may have had millions.
-func (s *scheduler) passOver(why string) {
-	s.passed++
-	s.why = why
-}
-
-func (s *scheduler) sayPassed() {
-	if s.passed > 0 {
-		s.log.Warn("delayed messages passed over", "messages", s.passed, "lastReason", s.why)
-		s.passed = 0
-	}
+func (s *scheduler) failLevel(what string, i int, offset message.QueueOffset, err error) {
+	s.fail(what, err, "level", i+1, "offset", offset)
 }
 
 // saveProgress takes a snapshot of the progress, and hands the one before to

@@ -36,10 +36,22 @@ func newScheduleWorld(t *testing.T, fs *vfs.Mem, levels string) *scheduleWorld {
 
 func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine.Config) *scheduleWorld {
 	t.Helper()
+	return openScheduleWorld(t, fs, levels, store, time.Now)
+}
+
+// newScheduleWorldAt has a clock of its own.
+func newScheduleWorldAt(t *testing.T, fs *vfs.Mem, levels string, now func() time.Time) *scheduleWorld {
+	t.Helper()
+	return openScheduleWorld(t, fs, levels, engine.Config{SyncFlush: true}, now)
+}
+
+func openScheduleWorld(t *testing.T, fs *vfs.Mem, levels string, store engine.Config, now func() time.Time) *scheduleWorld {
+	t.Helper()
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = levels
-	b := &Broker{cfg: &cfg, log: slog.New(slog.DiscardHandler), now: time.Now, fs: fs, addr: testAddr}
-	b.levels, _ = cfg.DelayLevels()
+	b := &Broker{cfg: &cfg, log: slog.New(slog.DiscardHandler), now: now, fs: fs, addr: testAddr}
+	parsed, _ := cfg.DelayLevels()
+	b.levels.set(parsed)
 	store.FS, store.Dir, store.SegmentBytes, store.NoIndex = fs, "store", 1<<20, true
 	store.TagsCode, store.Events, store.Logger = b.entryTagsCode, storeEvents{b}, b.log
 	var err error
@@ -47,7 +59,7 @@ func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine
 		t.Fatal(err)
 	}
 	if b.tables, err = meta.Open(meta.Config{FS: fs, Dir: "store/config", Logger: b.log,
-		System: meta.SystemConfig{BrokerClusterName: "c", BrokerName: "b", DelayLevels: len(levels)}}); err != nil {
+		System: meta.SystemConfig{BrokerClusterName: "c", BrokerName: "b", DelayLevels: len(parsed)}}); err != nil {
 		t.Fatal(err)
 	}
 	b.topics = b.tables.Topics
@@ -330,7 +342,8 @@ func TestEntryTagsCode(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = "1s 5s"
 	b := &Broker{cfg: &cfg}
-	b.levels, _ = cfg.DelayLevels()
+	levels, _ := cfg.DelayLevels()
+	b.levels.set(levels)
 	rec := func(topic, delay, tags string) []byte {
 		props := message.AppendProperty(nil, message.PropDelay, delay)
 		props = message.AppendProperty(props, message.PropTags, tags)
@@ -356,14 +369,16 @@ func TestEntryTagsCode(t *testing.T) {
 }
 
 func TestLevel(t *testing.T) {
-	s := &scheduler{levels: make([]time.Duration, 18)}
+	var levels delayLevels
+	levels.set(make([]time.Duration, 18))
 	for _, tt := range []struct {
 		in   string
 		want int32
 		ok   bool
-	}{{"1", 1, true}, {"18", 18, true}, {"19", 18, true}, {"0", 0, true}, {"-1", 0, true}, {"x", 0, false}, {"", 0, false}} {
-		if got, err := s.level([]byte(tt.in)); got != tt.want || (err == nil) != tt.ok {
-			t.Errorf("level(%q) = %d, %v, want %d, ok=%v", tt.in, got, err, tt.want, tt.ok)
+	}{{"1", 1, true}, {"18", 18, true}, {"19", 18, true}, {"0", 0, true}, {"-1", 0, true}, {"x", 0, false}, {"", 0, false},
+		{"2147483647", 18, true}, {"-2147483648", 0, true}, {"2147483648", 0, false}, {"99999999999999999999", 0, false}} {
+		if got, err := levels.parse([]byte(tt.in)); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("parse(%q) = %d, %v, want %d, ok=%v", tt.in, got, err, tt.want, tt.ok)
 		}
 	}
 }
