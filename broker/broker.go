@@ -113,30 +113,13 @@ func (b *Broker) open() (err error) {
 	}
 	b.levels.set(levels)
 	if b.store, err = engine.Open(b.storeConfig()); err != nil {
-		return errors.Join(err, b.device.Close())
+		err = errors.Join(err, b.device.Close())
+		if b.tables != nil {
+			err = errors.Join(err, b.tables.Close())
+		}
+		return err
 	}
 	close(locked)
-	b.tables, err = meta.Open(meta.Config{
-		FS:           b.fs,
-		Dir:          filepath.Join(b.cfg.StorePathRootDir, "config"),
-		Logger:       b.log.With("room", "meta"),
-		ManualGroups: !b.cfg.AutoCreateSubscriptionGroup,
-		System: meta.SystemConfig{
-			BrokerClusterName:     b.cfg.BrokerClusterName,
-			BrokerName:            b.cfg.BrokerName,
-			AutoCreateTopicEnable: b.cfg.AutoCreateTopicEnable,
-			DefaultTopicQueueNums: int32(b.cfg.DefaultTopicQueueNums),
-			ClusterTopicEnable:    b.cfg.ClusterTopicEnable,
-			BrokerTopicEnable:     b.cfg.BrokerTopicEnable,
-			TraceTopicEnable:      b.cfg.TraceTopicEnable,
-			MsgTraceTopicName:     b.cfg.MsgTraceTopicName,
-			DelayLevels:           len(levels),
-		},
-	})
-	if err != nil {
-		return errors.Join(err, b.store.Close(context.Background()))
-	}
-	b.topics, b.groups, b.offsets = b.tables.Topics, b.tables.Groups, b.tables.Offsets
 	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
 	b.notices = newNotifier(b.clients.consumerConns)
 	b.locks = newLockTable(b.now)
@@ -151,13 +134,46 @@ func (b *Broker) open() (err error) {
 	return nil
 }
 
+// openTables opens the tables: when the store's directory is ours, and before
+// recovery, which asks which topics have batch queues.
+func (b *Broker) openTables() (err error) {
+	b.tables, err = meta.Open(meta.Config{
+		FS:           b.fs,
+		Dir:          filepath.Join(b.cfg.StorePathRootDir, "config"),
+		Logger:       b.log.With("room", "meta"),
+		ManualGroups: !b.cfg.AutoCreateSubscriptionGroup,
+		System: meta.SystemConfig{
+			BrokerClusterName:     b.cfg.BrokerClusterName,
+			BrokerName:            b.cfg.BrokerName,
+			AutoCreateTopicEnable: b.cfg.AutoCreateTopicEnable,
+			DefaultTopicQueueNums: int32(b.cfg.DefaultTopicQueueNums),
+			ClusterTopicEnable:    b.cfg.ClusterTopicEnable,
+			BrokerTopicEnable:     b.cfg.BrokerTopicEnable,
+			TraceTopicEnable:      b.cfg.TraceTopicEnable,
+			MsgTraceTopicName:     b.cfg.MsgTraceTopicName,
+			DelayLevels:           b.levels.count(),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	b.topics, b.groups, b.offsets = b.tables.Topics, b.tables.Groups, b.tables.Offsets
+	return nil
+}
+
+// batchTopic says whether a topic's queues are batch queues.
+func (b *Broker) batchTopic(name string) (batch, known bool) {
+	t := b.topics.Find(name)
+	return t != nil && t.Batch(), t != nil
+}
+
 // storeConfig is the engine's part of the configuration.
 func (b *Broker) storeConfig() engine.Config {
 	c := b.cfg
 	hours, _ := c.DeleteHours() // checked by Validate
 	return engine.Config{
 		FS: b.fs, Dir: c.StorePathRootDir, CommitLogDir: c.StorePathCommitLog,
-		SegmentBytes: c.MappedFileSizeCommitLog, ConsumeQueueBytes: c.MappedFileSizeConsumeQueue,
+		SegmentBytes: c.MappedFileSizeCommitLog, ConsumeQueueBytes: c.MappedFileSizeConsumeQueue, BatchQueueBytes: c.BatchConsumeQueueBytes,
 		OpenFilesMax: c.ConsumeQueueOpenFilesMax, TailBytesMax: c.ConsumeQueueTailBytesMax,
 		SyncFlush: c.Sync(), Device: b.device, FlushInterval: c.FlushIntervalCommitLog, DirtyBytesMax: c.DirtyBytesMax,
 		SyncFlushTimeout: c.SyncFlushTimeout, SweepInterval: c.FlushIntervalConsumeQueue,
@@ -169,7 +185,7 @@ func (b *Broker) storeConfig() engine.Config {
 		DeleteBatchMax: c.DeleteFileBatchMax, DeletePause: c.DeleteCommitLogFilesInterval,
 		DiskMaxUsed: float64(c.DiskMaxUsedSpaceRatio) / 100, DiskForceClean: float64(c.DiskSpaceCleanForciblyRatio) / 100,
 		DiskFull: float64(c.DiskSpaceWarningLevelRatio) / 100, KeepFilesForced: !c.CleanFileForciblyEnable,
-		TagsCode: b.entryTagsCode, Events: storeEvents{b}, Logger: b.log.With("room", "store"),
+		Locked: b.openTables, TagsCode: b.entryTagsCode, BatchTopic: b.batchTopic, Events: storeEvents{b}, Logger: b.log.With("room", "store"),
 	}
 }
 

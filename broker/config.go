@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringmq/ringmq/consumequeue"
 	"github.com/ringmq/ringmq/internal/config"
 )
 
@@ -114,7 +115,8 @@ type StoreConfig struct {
 	StorePathRootDir           string `key:"storePathRootDir"`
 	StorePathCommitLog         string `key:"storePathCommitLog"`
 	MappedFileSizeCommitLog    int64  `key:"mappedFileSizeCommitLog"`
-	MappedFileSizeConsumeQueue int64  `key:"mappedFileSizeConsumeQueue"` // a multiple of 20
+	MappedFileSizeConsumeQueue int64  `key:"mappedFileSizeConsumeQueue"`      // a multiple of 20
+	BatchConsumeQueueBytes     int64  `key:"mapperFileSizeBatchConsumeQueue"` // a multiple of 46
 	MaxHashSlotNum             int    `key:"maxHashSlotNum"`
 	MaxIndexNum                int    `key:"maxIndexNum"`
 	MessageIndexEnable         bool   `key:"messageIndexEnable"`
@@ -207,6 +209,9 @@ func (c *Config) Complete() {
 	}
 	if rest := c.MappedFileSizeConsumeQueue % 20; rest != 0 {
 		c.MappedFileSizeConsumeQueue += 20 - rest // as Java: whole entries
+	}
+	if rest := c.BatchConsumeQueueBytes % consumequeue.BatchUnitBytes; rest != 0 {
+		c.BatchConsumeQueueBytes += consumequeue.BatchUnitBytes - rest
 	}
 	// As Java's broker: the NameServer forgets a broker after two minutes.
 	c.RegisterNameServerPeriod = min(max(c.RegisterNameServerPeriod, 10*time.Second), 60*time.Second)

@@ -181,7 +181,6 @@ var noEffectTuning = []config.Key{
 	inert("enableRegisterProducer", config.Bool, "", "true", whyOther),
 	inert("enableCreateSysGroup", config.Bool, "", "true", whyOther),
 	inert("mappedFileSizeConsumeQueueExt", config.Int, "bytes", "50331648", "see enableConsumeQueueExt"),
-	inert("mapperFileSizeBatchConsumeQueue", config.Int, "bytes", "13800000", "batch ConsumeQueues do not exist"),
 	inert("bitMapLengthConsumeQueueExt", config.Int, "", "64", "SQL92 filters do not exist yet"),
 	inert("maxRecoveryCommitlogFiles", config.Int, "", "30", whyOther),
 	inert("deleteConsumeQueueFilesInterval", config.Int, "ms", "100", whyOther),

@@ -145,6 +145,7 @@ var storeKeys = []config.Key{
 	number("maxHashSlotNum", "slots", "5000000", 1, 100_000_000, "hash slots of an index file; must not change over a store's life"),
 	number("maxIndexNum", "entries", "20000000", 2, 400_000_000, "entries of an index file; must not change over a store's life"),
 	live(boolean("messageIndexEnable", "true", "index messages by key")),
+	number("mapperFileSizeBatchConsumeQueue", "bytes", "13800000", 46, gib, "size of a file of batch ConsumeQueues, which topics with queue.type=BatchCQ have; rounded up to whole units of 46; must not change over a store's life"),
 	number("consumeQueueOpenFilesMax", "files", "4096", 16, maxInt32, "ConsumeQueue files kept open at once"),
 	number("consumeQueueTailBytesMax", "bytes", "67108864", mib, 64*gib, "ConsumeQueue entries of all queues kept in memory for consumers that keep up"),
 }

@@ -11,6 +11,7 @@ import (
 type sentProps struct {
 	tags, uniqKey, keys []byte
 	delay, tran, timer  []byte // values of DELAY, TRAN_MSG, and of the first TIMER_* that asks for a time
+	innerNum            []byte // value of INNER_NUM
 	noWait              bool   // WAIT=false: answered without waiting for disk or replica
 }
 
@@ -54,6 +55,8 @@ func (b *Broker) appendStoredProps(dst, props []byte, found *sentProps) []byte {
 			found.tran = value
 		case message.PropTimerDelaySec, message.PropTimerDelayMs, message.PropTimerDeliverMs:
 			found.timer = value
+		case message.PropInnerNum:
+			found.innerNum = value
 		case message.PropPopCK, message.PropMsgRegion, message.PropTraceOn, message.PropCluster:
 			continue
 		}

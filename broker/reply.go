@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"github.com/ringmq/ringmq/engine"
+	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -58,6 +59,9 @@ func errorReply(err error) (remoting.ResponseCode, string) {
 	var e *remoting.Error
 	if errors.As(err, &e) {
 		return e.Code, e.Remark
+	}
+	if errors.Is(err, message.ErrBatch) { // producers don't try it again, as they would after 1
+		return remoting.MessageIllegal, err.Error()
 	}
 	return remoting.SystemError, err.Error()
 }

@@ -142,6 +142,10 @@ func (b *Broker) newSendBack(r *request, h *remoting.SendBackHeader, group *meta
 	if _, err := message.Decode(rec, &m); err != nil {
 		return nil, err
 	}
+	if m.SysFlag&message.SysFlagInnerBatch != 0 {
+		// As Apache: consumers then send the one message that failed themselves.
+		return nil, refuse(remoting.SystemError, "the record at %d is an inner batch of %d messages and can not be sent back as a whole", h.Offset, message.InnerNum(rec))
+	}
 	limit := group.RetryMaxTimes
 	if h.MaxReconsumeTimes >= 0 && r.cmd.Version >= versionRetryLimit {
 		limit = h.MaxReconsumeTimes

@@ -33,6 +33,9 @@ type pendingSend struct {
 	queueID int32 // the queue to answer: the asked one also for delayed messages
 	uniqPos int32 // UNIQ_KEY of the message in Buf, the answer's transactionId
 	uniqLen int32
+	// innerBatch is for a batch stored as one record: its UNIQ_KEY is also the
+	// answer's batchUniqId.
+	innerBatch bool
 }
 
 const (
@@ -184,9 +187,8 @@ func (b *Broker) takeSend(state *loopState, c *netloop.Conn, cmd *remoting.Comma
 func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Command, h *remoting.SendHeader, topic *meta.Topic, queueID int32) error {
 	var found sentProps
 	state.props = b.appendStoredProps(state.props[:0], h.Properties, &found)
-	sysFlag := h.SysFlag
-	if topic.MultiTag {
-		sysFlag |= message.SysFlagMultiTags
+	if found.innerNum != nil || h.SysFlag&message.SysFlagInnerBatch != 0 {
+		return b.takeWrapped(state, c, cmd, h, topic, queueID)
 	}
 	to := target{topic: topic, queueID: queueID, tagsCode: message.TagsCode(found.tags), reconsume: h.ReconsumeTimes}
 	if err := b.redirect(state, h, cmd, &found, &to); err != nil {
@@ -198,7 +200,7 @@ func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Comman
 	batch := state.batchFor(b, !found.noWait)
 	pos := len(batch.Buf)
 	m := &state.record
-	m.QueueID, m.Flag, m.SysFlag = to.queueID, h.Flag, sysFlag
+	m.QueueID, m.Flag, m.SysFlag = to.queueID, h.Flag, storedSysFlag(h, topic)
 	m.BornMillis, m.BornHost, m.StoreHost = h.BornMillis, c.Remote(), b.addr
 	m.ReconsumeTimes, m.Body, m.Topic, m.Properties = to.reconsume, cmd.Body, []byte(nil), state.props
 	m.Topic = append(state.topic[:0], to.topic.Name...)
@@ -216,7 +218,8 @@ func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Comman
 }
 
 // takeBatch adds the messages of a batch: one record each, one queue,
-// consecutive offsets. All are checked before the first is added.
+// consecutive offsets; or one record of all where the queue is a batch queue and
+// the batch has a unique key. All are checked before the first is added.
 func (b *Broker) takeBatch(state *loopState, c *netloop.Conn, cmd *remoting.Command, h *remoting.SendHeader, topic *meta.Topic, queueID int32) error {
 	if len(h.Topic) > message.TopicBytesMaxV1 {
 		return refuse(remoting.MessageIllegal, "message topic length over %d, batch messages not supported: got %d", message.TopicBytesMaxV1, len(h.Topic))
@@ -224,13 +227,28 @@ func (b *Broker) takeBatch(state *loopState, c *netloop.Conn, cmd *remoting.Comm
 	if bytes.HasPrefix(h.Topic, retryPrefix) {
 		return refuse(remoting.MessageIllegal, "batch messages to a retry topic are not supported: %s", h.Topic)
 	}
+	if h.SysFlag&message.SysFlagTransactionMask != 0 {
+		return refuse(remoting.MessageIllegal, "a batch can not be transactional: topic %s, sysFlag %d", h.Topic, h.SysFlag)
+	}
+	queue := b.store.Queue(topic.Name, queueID)
+	if queue.Batch() {
+		if key, _ := message.Property(h.Properties, message.PropUniqKey); len(key) > 0 {
+			return b.takeInner(state, c, cmd, h, topic, queue)
+		}
+	}
+	if h.SysFlag&message.SysFlagInnerBatch != 0 {
+		return refuse(remoting.MessageIllegal, "an inner batch needs a topic with %s=%s and a %s: topic %s, sysFlag %d", meta.QueueType, meta.BatchCQ, message.PropUniqKey, h.Topic, h.SysFlag)
+	}
+	if name := postponing(h.Properties); name != "" {
+		return refuse(remoting.MessageIllegal, "a batch can not be delayed or transactional: topic %s, it has %s", h.Topic, name)
+	}
 	var outer sentProps
 	state.props = b.appendStoredProps(state.props[:0], h.Properties, &outer)
 	batch := state.batchFor(b, !outer.noWait)
 	pos, count := len(batch.Buf), int32(0)
 	send := pendingSend{conn: c, to: cmd.ReplyTo(), queueID: queueID}
 	m := &state.record
-	m.QueueID, m.SysFlag = queueID, h.SysFlag
+	m.QueueID, m.SysFlag = queueID, storedSysFlag(h, topic)
 	m.BornMillis, m.BornHost, m.StoreHost = h.BornMillis, c.Remote(), b.addr
 	m.ReconsumeTimes = h.ReconsumeTimes
 	m.Topic = append(state.topic[:0], topic.Name...)
@@ -264,7 +282,7 @@ func (b *Broker) takeBatch(state *loopState, c *netloop.Conn, cmd *remoting.Comm
 		return err
 	}
 	batch.Buf = buf
-	batch.add(engine.Item{Pos: int32(pos), Len: int32(len(buf) - pos), Count: count, Queue: b.store.Queue(topic.Name, queueID)}, send)
+	batch.add(engine.Item{Pos: int32(pos), Len: int32(len(buf) - pos), Count: count, Queue: queue}, send)
 	return nil
 }
 
@@ -292,7 +310,11 @@ func (b *Broker) appendSendAnswer(dst []byte, ids *[]byte, s *sendBatch, i int) 
 		w.Bytes("msgId", *ids)
 		w.Int("queueId", int64(send.queueID))
 		w.Int("queueOffset", int64(item.QueueOffset))
-		w.Bytes("transactionId", s.Buf[send.uniqPos:send.uniqPos+send.uniqLen])
+		key := s.Buf[send.uniqPos : send.uniqPos+send.uniqLen]
+		w.Bytes("transactionId", key)
+		if send.innerBatch {
+			w.Bytes("batchUniqId", key)
+		}
 	}
 	return w.End(0)
 }

@@ -93,6 +93,11 @@ func (b *Broker) checkTopicConfig(t *meta.Topic, text string) error {
 func (b *Broker) updateTopics(topics ...*meta.Topic) (*response, error) {
 	changed := map[string]bool{}
 	for _, t := range topics {
+		if b.topics.Find(t.Name) == nil {
+			if err := b.dropQueuesUnlike(t); err != nil {
+				return nil, err
+			}
+		}
 		if b.topics.Put(t) {
 			changed[t.Name] = true
 		}
@@ -104,6 +109,18 @@ func (b *Broker) updateTopics(topics ...*meta.Topic) (*response, error) {
 		return nil, err
 	}
 	return &response{}, nil
+}
+
+// dropQueuesUnlike drops what a deleted topic of the same name has left in
+// queues of another kind: recovery makes them where the log still has its
+// records.
+func (b *Broker) dropQueuesUnlike(t *meta.Topic) error {
+	for _, q := range b.store.Queues().Of(t.Name) {
+		if q.Batch() != t.Batch() {
+			return b.store.DeleteTopic(t.Name)
+		}
+	}
+	return nil
 }
 
 // checkOwnTopic refuses names that no tool may create or delete.
@@ -123,8 +140,7 @@ type attribute struct {
 
 // topicAttributes are the attributes of a topic (TopicAttributes, 5.3).
 var topicAttributes = map[string]attribute{
-	"queue.type": {values: []string{"SimpleCQ", "BatchCQ"}, fixed: true,
-		refused: map[string]string{"BatchCQ": "batch ConsumeQueues are not served by this version"}},
+	meta.QueueType: {values: []string{"SimpleCQ", meta.BatchCQ}, fixed: true},
 	"cleanup.policy": {values: []string{"DELETE", "COMPACTION"}, fixed: true,
 		refused: map[string]string{"COMPACTION": "compaction is not served by this version"}},
 	"message.type": {values: []string{"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"},

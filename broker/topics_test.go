@@ -152,7 +152,7 @@ func TestAlterAttributes(t *testing.T) {
 		{"remove what isn't there", false, old, "-reserve.time", nil},
 		{"change a fixed one", false, old, "+queue.type=BatchCQ", nil},
 		{"remove a fixed one", false, old, "-queue.type", nil},
-		{"unserved", true, nil, "+queue.type=BatchCQ", nil},
+		{"batch queues", true, nil, "+queue.type=BatchCQ", map[string]string{"queue.type": "BatchCQ"}},
 		{"compaction", true, nil, "+cleanup.policy=COMPACTION", nil},
 		{"mixed", true, nil, "+message.type=MIXED", nil},
 		{"unknown", true, nil, "+colour=red", nil},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"math/bits"
+	"path/filepath"
 
 	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
@@ -21,6 +22,14 @@ type Config struct {
 	Dir string // <storePathRootDir>/consumequeue; required; made when missing
 
 	FileBytes int64 // mappedFileSizeConsumeQueue; bytes, a multiple of 20; default 6,000,000
+
+	BatchDir       string // <storePathRootDir>/batchconsumequeue; default that beside Dir; made with its first file
+	BatchFileBytes int64  // mapperFileSizeBatchConsumeQueue; bytes, a multiple of 46; default 13,800,000
+	// BatchTopic says whether the queues of a topic are batch queues; known is
+	// false for a topic that nobody knows, whose files or records then tell.
+	// Default: nothing is known. It is called when a queue is loaded or made,
+	// with locks held: it must not call the Set.
+	BatchTopic func(topic string) (batch, known bool)
 
 	// Trust says what of the files may be believed at Open. Entries of records
 	// below this log offset are known to be durable; entries at or above it are
@@ -59,6 +68,11 @@ func (c *Config) complete() error {
 		c.FS = vfs.OS()
 	}
 	orDefault(&c.FileBytes, 300_000*EntryBytes)
+	orDefault(&c.BatchDir, filepath.Join(filepath.Dir(c.Dir), "batchconsumequeue"))
+	orDefault(&c.BatchFileBytes, 300_000*BatchUnitBytes)
+	if c.BatchTopic == nil {
+		c.BatchTopic = func(string) (batch, known bool) { return false, false }
+	}
 	orDefault(&c.OpenFilesMax, 1024)
 	orDefault(&c.TailEntriesMax, 512)
 	orDefault(&c.TailBytesMax, 64<<20)
@@ -73,6 +87,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: Dir is empty", ErrConfig)
 	case c.FileBytes < EntryBytes || c.FileBytes%EntryBytes != 0:
 		return fmt.Errorf("%w: FileBytes (mappedFileSizeConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.FileBytes, EntryBytes)
+	case c.BatchFileBytes < BatchUnitBytes || c.BatchFileBytes%BatchUnitBytes != 0:
+		return fmt.Errorf("%w: BatchFileBytes (mapperFileSizeBatchConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.BatchFileBytes, BatchUnitBytes)
 	case c.OpenFilesMax < 16:
 		return fmt.Errorf("%w: OpenFilesMax is %d, want 16 or more", ErrConfig, c.OpenFilesMax)
 	case c.TailEntriesMax < 1 || c.TailEntriesMax > 1<<20:

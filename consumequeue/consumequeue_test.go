@@ -46,7 +46,7 @@ func testEntry(n int64) Entry {
 
 func putN(q *Queue, from, to int64) {
 	for n := from; n < to; n++ {
-		q.Put(testEntry(n), message.QueueOffset(n))
+		q.Put(testEntry(n), message.QueueOffset(n), 0)
 	}
 }
 
@@ -81,10 +81,10 @@ func TestBytes(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, small(mem))
 	q := s.Queue("TopicTest", 3, true)
-	q.Put(Entry{LogOffset: 1243, Size: 231, TagsCode: message.TagsCode([]byte("TagA"))}, 0) // 2598919
-	q.Put(Entry{LogOffset: 1 << 40, Size: 100, TagsCode: -5}, 1)
+	q.Put(Entry{LogOffset: 1243, Size: 231, TagsCode: message.TagsCode([]byte("TagA"))}, 0, 0) // 2598919
+	q.Put(Entry{LogOffset: 1 << 40, Size: 100, TagsCode: -5}, 1, 0)
 	late := s.Queue("Late", 0, true)
-	late.Put(Entry{LogOffset: 1 << 41, Size: 7, TagsCode: 1}, 12)
+	late.Put(Entry{LogOffset: 1 << 41, Size: 7, TagsCode: 1}, 12, 0)
 	mustSweep(t, s)
 
 	want := "00000000000004db" + "000000e7" + "000000000027a807" +
@@ -156,13 +156,13 @@ func TestDedupeAndGaps(t *testing.T) {
 	s := mustOpen(t, small(mem))
 	q := s.Queue("T", 0, true)
 	putN(q, 0, 5)
-	putN(q, 0, 5)                              // log offsets seen before
-	q.Put(Entry{LogOffset: 900, Size: 100}, 3) // offset taken
+	putN(q, 0, 5)                                 // log offsets seen before
+	q.Put(Entry{LogOffset: 900, Size: 100}, 3, 0) // offset taken
 	if q.Max() != 5 {
 		t.Fatalf("max is %d after repeats, want 5", q.Max())
 	}
-	q.Put(testEntry(30), 30)
-	q.Put(testEntry(2000), 2000) // more than 8 files ahead: not believed
+	q.Put(testEntry(30), 30, 0)
+	q.Put(testEntry(2000), 2000, 0) // more than 8 files ahead: not believed
 	if q.Max() != 31 {
 		t.Fatalf("max is %d after a gap, want 31", q.Max())
 	}
@@ -187,7 +187,7 @@ func TestDedupeAndGaps(t *testing.T) {
 		t.Errorf("cut to [.., %d) (%v), log %d; want 30 and 500", q.Max(), err, q.MaxLogOffset())
 	}
 	// Now it holds nothing, and begins anew where the log goes on.
-	q.Put(testEntry(70), 70)
+	q.Put(testEntry(70), 70, 0)
 	if q.Min() != 70 || q.Max() != 71 {
 		t.Errorf("restarted at [%d, %d), want [70, 71)", q.Min(), q.Max())
 	}
@@ -392,20 +392,22 @@ func TestDamage(t *testing.T) {
 		make func(fs vfs.FS)
 		want want
 	}{
-		"untouched":      {func(fs vfs.FS) { write(t, fs, name(1), full, units(10, 13)) }, want{13, false, ""}},
-		"empty last":     {func(fs vfs.FS) { write(t, fs, name(1), 0, nil) }, want{10, false, "removing empty last"}},
-		"blank last":     {func(fs vfs.FS) { write(t, fs, name(1), full, nil) }, want{10, false, ""}},
-		"gap":            {func(fs vfs.FS) { write(t, fs, name(2), full, units(20, 23)) }, want{10, true, "a file before it is missing"}},
-		"short last":     {func(fs vfs.FS) { write(t, fs, name(1), 70, units(10, 14)) }, want{13, true, "wrong size"}},
-		"long last":      {func(fs vfs.FS) { write(t, fs, name(1), full+7, units(10, 14)) }, want{14, false, "wrong size"}},
-		"odd name":       {func(fs vfs.FS) { write(t, fs, dir+"00000000000000000220", full, units(11, 14)) }, want{10, true, "no multiple"}},
-		"torn unit":      {func(fs vfs.FS) { write(t, fs, name(1), full, append(units(10, 12), make([]byte, 12)...)) }, want{12, false, ""}},
-		"half unit":      {func(fs vfs.FS) { write(t, fs, name(1), full, units(10, 13)[:2*EntryBytes+8]) }, want{12, true, "damaged ConsumeQueue cut"}},
-		"stray file":     {func(fs vfs.FS) { write(t, fs, dir+"x.bak", 5, nil) }, want{10, false, "x.bak"}},
-		"stray topic":    {func(fs vfs.FS) { write(t, fs, "store/consumequeue/file", 5, nil) }, want{10, false, "file"}},
-		"stray queueId":  {func(fs vfs.FS) { write(t, fs, "store/consumequeue/T/07/x", 5, nil) }, want{10, false, "07"}},
-		"directory":      {func(fs vfs.FS) { write(t, fs, name(9)+"/x", 5, nil) }, want{10, false, "left alone"}},
-		"negative sizes": {func(fs vfs.FS) { write(t, fs, name(1), full, appendEntry(units(10, 11), Entry{1, -1, 0})) }, want{11, true, "damaged"}},
+		"untouched":     {func(fs vfs.FS) { write(t, fs, name(1), full, units(10, 13)) }, want{13, false, ""}},
+		"empty last":    {func(fs vfs.FS) { write(t, fs, name(1), 0, nil) }, want{10, false, "removing empty last"}},
+		"blank last":    {func(fs vfs.FS) { write(t, fs, name(1), full, nil) }, want{10, false, ""}},
+		"gap":           {func(fs vfs.FS) { write(t, fs, name(2), full, units(20, 23)) }, want{10, true, "a file before it is missing"}},
+		"short last":    {func(fs vfs.FS) { write(t, fs, name(1), 70, units(10, 14)) }, want{13, true, "wrong size"}},
+		"long last":     {func(fs vfs.FS) { write(t, fs, name(1), full+7, units(10, 14)) }, want{14, false, "wrong size"}},
+		"odd name":      {func(fs vfs.FS) { write(t, fs, dir+"00000000000000000220", full, units(11, 14)) }, want{10, true, "no multiple"}},
+		"torn unit":     {func(fs vfs.FS) { write(t, fs, name(1), full, append(units(10, 12), make([]byte, 12)...)) }, want{12, false, ""}},
+		"half unit":     {func(fs vfs.FS) { write(t, fs, name(1), full, units(10, 13)[:2*EntryBytes+8]) }, want{12, true, "damaged ConsumeQueue cut"}},
+		"stray file":    {func(fs vfs.FS) { write(t, fs, dir+"x.bak", 5, nil) }, want{10, false, "x.bak"}},
+		"stray topic":   {func(fs vfs.FS) { write(t, fs, "store/consumequeue/file", 5, nil) }, want{10, false, "file"}},
+		"stray queueId": {func(fs vfs.FS) { write(t, fs, "store/consumequeue/T/07/x", 5, nil) }, want{10, false, "07"}},
+		"directory":     {func(fs vfs.FS) { write(t, fs, name(9)+"/x", 5, nil) }, want{10, false, "left alone"}},
+		"negative sizes": {func(fs vfs.FS) {
+			write(t, fs, name(1), full, appendEntry(units(10, 11), Entry{LogOffset: 1, Size: -1}))
+		}, want{11, true, "damaged"}},
 	}
 	for what, tt := range tests {
 		t.Run(what, func(t *testing.T) {
@@ -571,7 +573,7 @@ func TestIdleQueueMemory(t *testing.T) {
 	q := s.Queue("topic-000000", 0, false)
 	n := q.Max()
 	for range 100 {
-		q.Put(testEntry(int64(n)), n)
+		q.Put(testEntry(int64(n)), n, 0)
 		n++
 	}
 	for range 3 {

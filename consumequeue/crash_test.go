@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -85,7 +87,11 @@ type model struct {
 type modelRec struct {
 	q   modelQueue
 	off int64
+	n   int16 // messages; 0 in a queue that is no batch queue
 }
+
+// batchTopic says which of the model's topics have batch queues.
+func batchTopic(topic string) (batch, known bool) { return topic == "t2", true }
 
 type modelQueue struct {
 	topic string
@@ -93,7 +99,7 @@ type modelQueue struct {
 }
 
 func (r modelRec) entry(n int) Entry {
-	return Entry{LogOffset: message.LogOffset(n * testSize), Size: testSize, TagsCode: int64(n) ^ r.off}
+	return Entry{LogOffset: message.LogOffset(n * testSize), Size: testSize, Count: r.n, TagsCode: int64(n) ^ r.off}
 }
 
 // TestRandom does random operations, crashes included, on a Set and on the
@@ -104,6 +110,9 @@ func TestRandom(t *testing.T) {
 	if testing.Short() {
 		rounds = 15
 	}
+	if n, err := strconv.Atoi(os.Getenv("RINGMQ_CRASH_SEEDS")); err == nil {
+		rounds += n
+	}
 	for round := range rounds {
 		t.Run(fmt.Sprintf("seed=%d", seed+uint64(round)), func(t *testing.T) { runRandom(t, seed+uint64(round)) })
 	}
@@ -113,7 +122,7 @@ func runRandom(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	mem := vfs.NewMem()
 	cfg := func(fs vfs.FS, trust message.LogOffset) Config {
-		return Config{FS: fs, Dir: "cq", FileBytes: EntryBytes * []int64{1, 3, 10, 100}[seed%4], TailEntriesMax: 1 << (seed % 7), OpenFilesMax: 16, IdleSweeps: 2,
+		return Config{FS: fs, Dir: "cq", FileBytes: EntryBytes * []int64{1, 3, 10, 100}[seed%4], BatchFileBytes: BatchUnitBytes * []int64{2, 1, 100, 7}[seed%4], BatchTopic: batchTopic, TailEntriesMax: 1 << (seed % 7), OpenFilesMax: 16, IdleSweeps: 2,
 			TailBytesMax: entryMemory * 100, Trust: trust, Logger: slog.New(slog.DiscardHandler)}
 	}
 	s := mustOpen(t, cfg(mem, TrustAll))
@@ -171,16 +180,20 @@ func (m *model) put(s *Set, rng *rand.Rand, n int) {
 	for range n {
 		mq := modelQueue{fmt.Sprintf("t%d", rng.IntN(3)), int32(rng.IntN(3))}
 		q := s.Queue(mq.topic, mq.id, true)
-		rec := modelRec{mq, int64(q.Assign(1))}
+		rec := modelRec{q: mq}
+		if q.Batch() {
+			rec.n = int16(1 + rng.IntN(5))
+		}
+		rec.off = int64(q.Assign(int32(max(1, rec.n))))
 		m.log = append(m.log, rec)
-		q.Put(rec.entry(len(m.log)-1), message.QueueOffset(rec.off))
+		q.Put(rec.entry(len(m.log)-1), message.QueueOffset(rec.off), int64(len(m.log)))
 	}
 }
 
 func (m *model) dispatchFrom(s *Set, from int) {
 	for n := max(from, m.minRec); n < len(m.log); n++ {
 		rec := m.log[n]
-		s.Queue(rec.q.topic, rec.q.id, true).Put(rec.entry(n), message.QueueOffset(rec.off))
+		s.Queue(rec.q.topic, rec.q.id, true).Put(rec.entry(n), message.QueueOffset(rec.off), int64(n+1))
 	}
 }
 
@@ -199,19 +212,25 @@ func (m *model) check(t *testing.T, s *Set, rng *rand.Rand) {
 			}
 			return true
 		}
-		first := m.log[recs[0]].off
-		if int64(q.Min()) != first || int64(q.Max()) != first+int64(len(recs)) || q.Next() != q.Max() {
-			t.Fatalf("%s-%d is [%d, %d), next %d, want [%d, %d)", q.Topic(), q.ID(), q.Min(), q.Max(), q.Next(), first, first+int64(len(recs)))
+		first, last := m.log[recs[0]], m.log[recs[len(recs)-1]]
+		if end := last.off + int64(max(1, last.n)); int64(q.Min()) != first.off || int64(q.Max()) != end || q.Next() != q.Max() {
+			t.Fatalf("%s-%d is [%d, %d), next %d, want [%d, %d)", q.Topic(), q.ID(), q.Min(), q.Max(), q.Next(), first.off, end)
 		}
 		from := rng.IntN(len(recs))
+		into := rng.Int64N(int64(max(1, m.log[recs[from]].n)))
 		got := make([]Entry, 1+rng.IntN(len(recs)))
-		n, err := q.Read(got, message.QueueOffset(first+int64(from)))
+		n, err := q.Read(got, message.QueueOffset(m.log[recs[from]].off+into))
 		if err != nil || n != min(len(got), len(recs)-from) {
 			t.Fatalf("%s-%d: read %d of %d: %v", q.Topic(), q.ID(), n, len(got), err)
 		}
 		for i, e := range got[:n] {
-			if rec := recs[from+i]; e != m.log[rec].entry(rec) {
-				t.Fatalf("%s-%d: entry %d is %+v, want %+v", q.Topic(), q.ID(), first+int64(from+i), e, m.log[rec].entry(rec))
+			rec := recs[from+i]
+			want := m.log[rec].entry(rec)
+			if i == 0 {
+				want.Into = int16(into)
+			}
+			if e != want {
+				t.Fatalf("%s-%d: entry of offset %d is %+v, want %+v", q.Topic(), q.ID(), m.log[rec].off, e, want)
 			}
 		}
 		delete(want, modelQueue{q.Topic(), q.ID()})
@@ -273,7 +292,7 @@ func TestConcurrent(t *testing.T) {
 	})
 	for n := range int64(entries) {
 		for id := range int32(queues) {
-			s.Find([]byte("T"), id).Put(testEntry(n), message.QueueOffset(n))
+			s.Find([]byte("T"), id).Put(testEntry(n), message.QueueOffset(n), 0)
 		}
 	}
 	done.Store(true)
@@ -291,7 +310,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 	n := int64(0)
 	for b.Loop() {
-		qs[n&7].Put(testEntry(n), message.QueueOffset(n>>3))
+		qs[n&7].Put(testEntry(n), message.QueueOffset(n>>3), 0)
 		if n++; n%(1<<20) == 0 {
 			b.StopTimer()
 			if err := s.Sweep(); err != nil {
@@ -347,7 +366,7 @@ func BenchmarkSweep1000Queues(b *testing.B) {
 	n := int64(0)
 	for b.Loop() {
 		for id := range int32(1000) {
-			s.Queue("BenchmarkTest", id, true).Put(testEntry(n), message.QueueOffset(n))
+			s.Queue("BenchmarkTest", id, true).Put(testEntry(n), message.QueueOffset(n), 0)
 		}
 		n++
 		if err := s.Sweep(); err != nil {

@@ -32,7 +32,7 @@ func (s *Set) TruncateAbove(log message.LogOffset) error {
 		if q.MaxLogOffset() <= log {
 			return nil
 		}
-		n, _, err := q.search(q.min.Load(), q.max.Load(), func(e Entry) bool { return e.LogOffset >= log })
+		n, _, err := q.search(q.min.Load(), q.max.Load(), func(u unit) bool { return u.LogOffset >= log })
 		if err != nil {
 			return err
 		}
@@ -49,9 +49,23 @@ func (s *Set) cutTo(q *Queue, n int64) error {
 	lk := s.queueLock(q)
 	lk.Lock()
 	defer lk.Unlock()
+	batchEnd := int64(0)
+	if b := q.batch; b != nil {
+		batchEnd = b.min.Load()
+		if n > q.min.Load() {
+			var last [1]unit
+			if err := q.readAll(last[:], n-1); err != nil {
+				return err
+			}
+			batchEnd = last[0].end()
+		}
+	}
 	q.mu.Lock()
 	written, first, hasFiles := q.written, q.firstFile, q.hasFiles
 	q.max.Store(n)
+	if q.batch != nil {
+		q.batch.max.Store(batchEnd)
+	}
 	q.mu.Unlock()
 	if n < written && hasFiles {
 		if err := s.cutFiles(q, first, n, written); err != nil {
@@ -75,14 +89,14 @@ func (s *Set) cutTo(q *Queue, n int64) error {
 	if q.tail != nil && q.tail.low > n {
 		q.dropTail()
 	}
-	q.next = message.QueueOffset(n)
+	q.next = q.Max()
 	return nil
 }
 
 // cutFiles removes the files behind offset n and zeroes the rest of the one
 // that ends with it. Holds the file lock.
 func (s *Set) cutFiles(q *Queue, first, n, written int64) error {
-	units := s.unitsPerFile
+	units := q.kind.units
 	keep := (n - 1 - first + units) / units * units // units of the files that stay
 	for base := (written - 1) / units * units; base >= first+keep; base -= units {
 		if err := s.removeFile(fileKey{q, base}); err != nil {
@@ -98,7 +112,7 @@ func (s *Set) cutFiles(q *Queue, first, n, written int64) error {
 		return err
 	}
 	defer s.files.release(h)
-	if err := resize(h, (n-base)*EntryBytes, s.cfg.FileBytes); err != nil {
+	if err := resize(h, (n-base)*q.kind.unitBytes, q.kind.fileBytes); err != nil {
 		return err
 	}
 	return h.SyncData()
@@ -121,7 +135,7 @@ func (q *Queue) lastEnd(first, n int64, hasFiles bool) (int64, error) {
 	if !hasFiles {
 		first = q.min.Load()
 	}
-	var some [256]Entry
+	var some [256]unit
 	for n > first {
 		from := max(first, n-int64(len(some)))
 		part := some[:n-from]
@@ -138,14 +152,14 @@ func (q *Queue) lastEnd(first, n int64, hasFiles bool) (int64, error) {
 	return 0, nil
 }
 
-// readAll fills dst with the entries from from on, below Min too.
-func (q *Queue) readAll(dst []Entry, from int64) error {
+// readAll fills dst with the units from from on, below Min too.
+func (q *Queue) readAll(dst []unit, from int64) error {
 	for len(dst) > 0 {
 		q.mu.Lock()
 		n := 0
 		if t := q.tail; t != nil && from >= t.low {
 			for n < len(dst) {
-				dst[n] = t.ring[(from+int64(n))&int64(len(t.ring)-1)]
+				dst[n] = t.unit(from + int64(n))
 				n++
 			}
 		}
@@ -153,7 +167,7 @@ func (q *Queue) readAll(dst []Entry, from int64) error {
 		q.mu.Unlock()
 		if n == 0 {
 			var err error
-			if n, err = q.set.readFile(q, part, from, true); err != nil {
+			if n, err = q.set.readUnits(q, part, from); err != nil {
 				return err
 			}
 		}
@@ -169,17 +183,17 @@ func (q *Queue) readAll(dst []Entry, from int64) error {
 // some point on. at is the first offset in [lo, hi] from which on no record
 // fails it; real is at or, when fillers stand there, the offset of the first
 // record behind them; hi when there is none.
-func (q *Queue) search(lo, hi int64, past func(Entry) bool) (at, real int64, err error) {
+func (q *Queue) search(lo, hi int64, past func(unit) bool) (at, real int64, err error) {
 	real = hi
 	for end := hi; lo < end; {
 		mid := lo + (end-lo)/2
-		e, pos, err := q.nextRecord(mid, end)
+		u, pos, err := q.nextRecord(mid, end)
 		switch {
 		case err != nil:
 			return 0, 0, err
 		case pos == end: // nothing but fillers in [mid, end)
 			end = mid
-		case past(e):
+		case past(u):
 			end, real = mid, pos
 		default:
 			lo = pos + 1
@@ -188,23 +202,23 @@ func (q *Queue) search(lo, hi int64, past func(Entry) bool) (at, real int64, err
 	return lo, real, nil
 }
 
-// nextRecord is the first entry in [from, to) that is no filler; pos is to
+// nextRecord is the first unit in [from, to) that is no filler; pos is to
 // when there is none.
-func (q *Queue) nextRecord(from, to int64) (e Entry, pos int64, err error) {
-	var some [64]Entry
+func (q *Queue) nextRecord(from, to int64) (u unit, pos int64, err error) {
+	var some [64]unit
 	for part := some[:1]; from < to; part = some[:] {
 		part = part[:min(int64(len(part)), to-from)]
 		if err := q.readAll(part, from); err != nil {
-			return Entry{}, 0, err
+			return unit{}, 0, err
 		}
-		for i, e := range part {
-			if !e.Filler() {
-				return e, from + int64(i), nil
+		for i, u := range part {
+			if !u.Filler() {
+				return u, from + int64(i), nil
 			}
 		}
 		from += int64(len(part))
 	}
-	return Entry{}, to, nil
+	return unit{}, to, nil
 }
 
 // CorrectMin moves Min of every queue to its first record at or above minLog,
@@ -220,6 +234,7 @@ func (s *Set) CorrectMin(minLog message.LogOffset) error {
 func (q *Queue) correctMin(minLog int64) error {
 	q.mu.Lock()
 	lo, hi, maxLog, firstLog := q.min.Load(), q.max.Load(), q.maxLog.Load(), q.firstLog
+	first := unit{Entry: Entry{LogOffset: -1}, batchPart: batchPart{base: int64(q.Max())}}
 	q.mu.Unlock()
 	if lo == hi || firstLog >= minLog {
 		return nil
@@ -227,23 +242,25 @@ func (q *Queue) correctMin(minLog int64) error {
 	at := hi
 	if maxLog > minLog {
 		var err error
-		if _, at, err = q.search(lo, hi, func(e Entry) bool { return int64(e.LogOffset) >= minLog }); err != nil {
+		if _, at, err = q.search(lo, hi, func(u unit) bool { return int64(u.LogOffset) >= minLog }); err != nil {
 			return err
 		}
 	}
-	first := int64(-1)
 	if at < hi {
-		var e [1]Entry
-		if err := q.readAll(e[:], at); err != nil {
+		var some [1]unit
+		if err := q.readAll(some[:], at); err != nil {
 			return err
 		}
-		first = int64(e[0].LogOffset)
+		first = some[0]
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.min.Load() == lo { // else the queue began anew meanwhile
 		q.min.Store(at)
-		q.firstLog = first
+		q.firstLog = int64(first.LogOffset)
+		if q.batch != nil {
+			q.batch.min.Store(first.base)
+		}
 	}
 	return nil
 }
@@ -279,13 +296,13 @@ func (s *Set) deleteBelow(q *Queue, minLog message.LogOffset) (deleted int, err 
 	for {
 		q.mu.Lock()
 		base, hasFiles, written := q.firstFile, q.hasFiles, q.written
-		known := q.firstLog >= int64(minLog) && q.firstLog >= 0 && q.min.Load() < base+s.unitsPerFile
+		known := q.firstLog >= int64(minLog) && q.firstLog >= 0 && q.min.Load() < base+q.kind.units
 		q.mu.Unlock()
-		last := base + s.unitsPerFile - 1
+		last := base + q.kind.units - 1
 		if !hasFiles || known || written <= last+1 {
 			return deleted, nil
 		}
-		var e [1]Entry
+		var e [1]unit
 		if err := q.readAll(e[:], last); err != nil || e[0].LogOffset >= minLog {
 			return deleted, err
 		}
@@ -295,6 +312,9 @@ func (s *Set) deleteBelow(q *Queue, minLog message.LogOffset) (deleted int, err 
 		if q.min.Load() <= last {        // before the file goes, so that readers know why
 			q.min.Store(last + 1)
 			q.firstLog = -1
+			if q.batch != nil {
+				q.batch.min.Store(e[0].end())
+			}
 		}
 		q.mu.Unlock()
 		if err := s.removeFile(fileKey{q, base}); err != nil {
@@ -334,7 +354,7 @@ func (s *Set) removeFiles(q *Queue) error {
 	q.mu.Lock()
 	first, written := q.firstFile, q.written
 	q.mu.Unlock()
-	for base := first; base < written; base += s.unitsPerFile {
+	for base := first; base < written; base += q.kind.units {
 		if err := s.removeFile(fileKey{q, base}); err != nil {
 			return err
 		}
@@ -369,13 +389,18 @@ func (s *Set) deleteQueues(topic string, queues []*Queue) error {
 			return err
 		}
 	}
-	topicDir := filepath.Join(s.cfg.Dir, topic)
-	s.dirtyDir(topicDir)
-	if len(s.Of(topic)) == 0 {
-		if err := s.removeDir(topicDir); err != nil {
-			return err
+	for _, k := range []*kind{s.plain, s.batch} {
+		if !slices.ContainsFunc(queues, func(q *Queue) bool { return q.kind == k }) {
+			continue
 		}
-		s.dirtyDir(s.cfg.Dir)
+		topicDir := filepath.Join(k.dir, topic)
+		s.dirtyDir(topicDir)
+		if !slices.ContainsFunc(s.Of(topic), func(q *Queue) bool { return q.kind == k }) {
+			if err := s.removeDir(topicDir); err != nil {
+				return err
+			}
+			s.dirtyDir(k.dir)
+		}
 	}
 	return s.syncDirs()
 }

@@ -21,6 +21,19 @@
 // the units before it are fillers (0, 0x7FFFFFFF, 0); a filler also stands for
 // an offset that dispatch never saw.
 //
+// The queues of a topic with queue.type=BatchCQ are batch queues: a record may
+// hold several messages, and a unit stands for all of them (BatchConsumeQueue,
+// 5.3):
+//
+//	batchconsumequeue/<topic>/<queueId>/<20 digits>   files of 13,800,000 bytes
+//
+//	unit of 46 bytes: log offset 8, size 4, tags code 8, store time 8,
+//	offset of the first message 8, count of messages 2, -1 4, 0 4
+//
+// They have the same methods and, inside, the same machinery, which numbers
+// units; only offsets, which count messages, are kept and searched beside it
+// (batchMarks). They need no fillers: each unit says where it stands.
+//
 // # Memory first
 //
 // Files are not mapped: a store has up to 80,000 queues, more than a process

@@ -165,5 +165,5 @@ func closeHandles(hs []*handle) (err error) {
 }
 
 func (k fileKey) name() string {
-	return filepath.Join(k.q.dir(), fmt.Sprintf("%020d", k.base*EntryBytes))
+	return filepath.Join(k.q.dir(), fmt.Sprintf("%020d", k.base*k.q.kind.unitBytes))
 }

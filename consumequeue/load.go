@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,7 +15,7 @@ import (
 	"github.com/ringmq/ringmq/message"
 )
 
-// Open loads the queues in cfg.Dir, many at once. It lists directories and
+// Open loads the queues in cfg.Dir and cfg.BatchDir, many at once. It lists directories and
 // reads a few units of each queue's last file. Files and directories that are
 // none of a queue are named in the log and left alone. Damaged queues are cut
 // at the damage, with a line that names the file and what was done; see
@@ -27,13 +28,14 @@ func Open(cfg Config) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{
-		cfg:          cfg,
-		fs:           cfg.FS,
-		log:          cfg.Logger,
-		unitsPerFile: cfg.FileBytes / EntryBytes,
-		seed:         maphash.MakeSeed(),
-		files:        newFiles(cfg.FS, cfg.OpenFilesMax),
-		dirs:         map[string]struct{}{},
+		cfg:   cfg,
+		fs:    cfg.FS,
+		log:   cfg.Logger,
+		plain: newKind(cfg.Dir, EntryBytes, cfg.FileBytes, "mappedFileSizeConsumeQueue"),
+		batch: newKind(cfg.BatchDir, BatchUnitBytes, cfg.BatchFileBytes, "mapperFileSizeBatchConsumeQueue"),
+		seed:  maphash.MakeSeed(),
+		files: newFiles(cfg.FS, cfg.OpenFilesMax),
+		dirs:  map[string]struct{}{},
 	}
 	for i := range s.shards {
 		s.shards[i].topics = map[string]*topicQueues{}
@@ -60,15 +62,19 @@ type queueFile struct {
 }
 
 func (s *Set) load() error {
-	list, err := s.list()
-	if err != nil {
-		return err
-	}
-	if err := s.checkSizes(list); err != nil {
-		return err
+	var list []found
+	for _, k := range []*kind{s.plain, s.batch} {
+		some, err := s.list(k)
+		if err != nil {
+			return err
+		}
+		if err := s.checkSizes(k, some); err != nil {
+			return err
+		}
+		list = append(list, some...)
 	}
 	var mu sync.Mutex // guards redispatch
-	err = parallel(s.cfg.LoadParallel, list, func(f found) error {
+	err := parallel(s.cfg.LoadParallel, list, func(f found) error {
 		cut, err := s.repair(&f)
 		if err != nil {
 			return err
@@ -93,9 +99,12 @@ func (s *Set) load() error {
 	return s.syncDirs()
 }
 
-// list reads the directories: dir/<topic>/<queueId>/<20 digits>.
-func (s *Set) list() ([]found, error) {
-	topics, err := s.fs.ReadDir(s.cfg.Dir)
+// list reads the directories of one kind: dir/<topic>/<queueId>/<20 digits>.
+func (s *Set) list(k *kind) ([]found, error) {
+	topics, err := s.fs.ReadDir(k.dir)
+	if k.batch && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +112,14 @@ func (s *Set) list() ([]found, error) {
 	var list []found
 	err = parallel(s.cfg.LoadParallel, topics, func(t vfs.DirEntry) error {
 		if !t.IsDir {
-			s.stray(s.cfg.Dir, t.Name)
+			s.stray(k.dir, t.Name)
 			return nil
 		}
-		dir := filepath.Join(s.cfg.Dir, t.Name)
+		dir := filepath.Join(k.dir, t.Name)
+		if batch, known := s.cfg.BatchTopic(t.Name); known && batch != k.batch {
+			s.log.Warn("queues of another kind than the topic's queue.type, left alone", "path", dir)
+			return nil
+		}
 		ids, err := s.fs.ReadDir(dir)
 		if err != nil {
 			return err
@@ -117,11 +130,15 @@ func (s *Set) list() ([]found, error) {
 				s.stray(dir, e.Name)
 				continue
 			}
-			files, err := s.listFiles(filepath.Join(dir, e.Name))
+			files, err := s.listFiles(k, filepath.Join(dir, e.Name))
 			if err != nil {
 				return err
 			}
-			f := found{s.Queue(t.Name, int32(id), true), files}
+			f := found{s.Make(t.Name, int32(id), k.batch), files}
+			if f.q.kind != k {
+				s.stray(dir, e.Name)
+				continue
+			}
 			mu.Lock()
 			list = append(list, f)
 			mu.Unlock()
@@ -131,7 +148,7 @@ func (s *Set) list() ([]found, error) {
 	return list, err
 }
 
-func (s *Set) listFiles(dir string) ([]queueFile, error) {
+func (s *Set) listFiles(k *kind, dir string) ([]queueFile, error) {
 	entries, err := s.fs.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -139,11 +156,11 @@ func (s *Set) listFiles(dir string) ([]queueFile, error) {
 	files := make([]queueFile, 0, len(entries))
 	for _, e := range entries {
 		off, ok := fileOffset(e.Name)
-		if e.IsDir || !ok || off%EntryBytes != 0 {
+		if e.IsDir || !ok || off%k.unitBytes != 0 {
 			s.stray(dir, e.Name)
 			continue
 		}
-		files = append(files, queueFile{e.Name, off / EntryBytes, e.Size})
+		files = append(files, queueFile{e.Name, off / k.unitBytes, e.Size})
 	}
 	slices.SortFunc(files, func(a, b queueFile) int { return int(min(1, max(-1, a.base-b.base))) })
 	return files, nil
@@ -153,9 +170,9 @@ func (s *Set) stray(dir, name string) {
 	s.log.Warn("not a ConsumeQueue file, left alone", "path", filepath.Join(dir, name))
 }
 
-// checkSizes tells a store made with another mappedFileSizeConsumeQueue from a
+// checkSizes tells a store made with another file size (k.key) from a
 // damaged one: all its files have one other size, and names that fit it.
-func (s *Set) checkSizes(list []found) error {
+func (s *Set) checkSizes(k *kind, list []found) error {
 	var other int64
 	var name string
 	for _, f := range list {
@@ -166,16 +183,16 @@ func (s *Set) checkSizes(list []found) error {
 			if other == 0 {
 				other, name = file.size, filepath.Join(f.q.dir(), file.name)
 			}
-			if file.size != other || other%EntryBytes != 0 || file.base*EntryBytes%other != 0 {
+			if file.size != other || other%k.unitBytes != 0 || file.base*k.unitBytes%other != 0 {
 				return nil
 			}
 		}
 	}
-	if other == 0 || other == s.cfg.FileBytes {
+	if other == 0 || other == k.fileBytes {
 		return nil
 	}
-	return fmt.Errorf("%w: ConsumeQueue files such as %s have %d bytes, configured are %d: set mappedFileSizeConsumeQueue=%d, or delete the consumequeue directory to have it built again from the log",
-		ErrConfig, name, other, s.cfg.FileBytes, other)
+	return fmt.Errorf("%w: ConsumeQueue files such as %s have %d bytes, configured are %d: set %s=%d, or delete the directory %s to have it built again from the log",
+		ErrConfig, name, other, k.fileBytes, k.key, other, k.dir)
 }
 
 // repair makes f's files a gapless row of full-sized files, dropping what is
@@ -188,28 +205,29 @@ func (s *Set) repair(f *found) (cut bool, err error) {
 		}
 		f.files = f.files[:n-1]
 	}
+	k := f.q.kind
 	for i, file := range f.files {
 		what := ""
 		switch {
-		case file.base%s.unitsPerFile != 0:
+		case file.base%k.units != 0:
 			what = "name is no multiple of the file size"
-		case i > 0 && file.base != f.files[i-1].base+s.unitsPerFile:
+		case i > 0 && file.base != f.files[i-1].base+k.units:
 			what = "a file before it is missing"
 		}
 		if what != "" {
 			return true, s.dropFrom(f, i, what)
 		}
-		if file.size == s.cfg.FileBytes {
+		if file.size == k.fileBytes {
 			continue
 		}
 		path := filepath.Join(f.q.dir(), file.name)
 		s.log.Warn("ConsumeQueue file has a wrong size, cut to whole units and given its size",
-			"path", path, "got", file.size, "want", s.cfg.FileBytes)
+			"path", path, "got", file.size, "want", k.fileBytes)
 		h, err := s.files.acquire(fileKey{f.q, file.base}, 0)
 		if err != nil {
 			return true, err
 		}
-		err = resize(h, min(file.size-file.size%EntryBytes, s.cfg.FileBytes), s.cfg.FileBytes)
+		err = resize(h, min(file.size-file.size%k.unitBytes, k.fileBytes), k.fileBytes)
 		if err == nil {
 			err = h.SyncData()
 		}
@@ -217,7 +235,7 @@ func (s *Set) repair(f *found) (cut bool, err error) {
 		if err != nil {
 			return true, err
 		}
-		if file.size > s.cfg.FileBytes {
+		if file.size > k.fileBytes {
 			continue // nothing beyond the size is ever read
 		}
 		cut = true
@@ -257,7 +275,7 @@ func (r *unitReader) close() {
 
 // read reads the units at b's length from offset from, which are in one file.
 func (r *unitReader) read(b []byte, from int64) error {
-	base := from - from%r.s.unitsPerFile
+	base := from - from%r.q.kind.units
 	if r.h == nil || r.h.key.base != base {
 		r.close()
 		h, err := r.s.files.acquire(fileKey{r.q, base}, 0)
@@ -266,17 +284,17 @@ func (r *unitReader) read(b []byte, from int64) error {
 		}
 		r.h = h
 	}
-	_, err := r.h.ReadAt(b, (from-base)*EntryBytes)
+	_, err := r.h.ReadAt(b, (from-base)*r.q.kind.unitBytes)
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%s, unit %d: %w", r.h.key.name(), from-base, io.ErrUnexpectedEOF)
 	}
 	return err
 }
 
-func (r *unitReader) unit(n int64) (Entry, error) {
-	var b [EntryBytes]byte
-	err := r.read(b[:], n)
-	return decodeEntry(b[:]), err
+func (r *unitReader) unit(n int64) (unit, error) {
+	var b [BatchUnitBytes]byte
+	err := r.read(b[:r.q.kind.unitBytes], n)
+	return r.q.kind.decode(b[:]), err
 }
 
 // recover finds the end of q in its files, cuts what is behind it, and sets
@@ -288,10 +306,10 @@ func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
 	r := &unitReader{s: s, q: q}
 	defer r.close()
 	first := files[0].base
-	end := files[len(files)-1].base + s.unitsPerFile
+	end := files[len(files)-1].base + q.kind.units
 	var n int64
 	if s.cfg.Trust == 0 {
-		n, err = r.walk(max(first, end-3*s.unitsPerFile), end)
+		n, err = r.walk(max(first, end-3*q.kind.units), end)
 	} else {
 		n, err = r.lastTrusted(first, end)
 	}
@@ -303,10 +321,15 @@ func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
 			return false, err
 		}
 	}
+	if q.batch != nil {
+		if err := r.loadMarks(first, n); err != nil {
+			return damaged, err
+		}
+	}
 	r.close()
 	q.min.Store(first)
 	q.max.Store(n)
-	q.next = message.QueueOffset(n)
+	q.next = q.Max()
 	q.firstFile, q.hasFiles = first, true
 	q.written, q.synced = n, n
 	if err := s.cutBehind(q, n, end, damaged); err != nil {
@@ -318,7 +341,7 @@ func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
 // cutBehind removes and zeroes what is behind n. The zeros are synced by the
 // next Sweep, before the dispatch mark can pass anything written over them.
 func (s *Set) cutBehind(q *Queue, n, end int64, damaged bool) error {
-	units := s.unitsPerFile
+	units := q.kind.units
 	keep := (n + units - 1) / units * units // end of the files that stay
 	for base := end - units; base >= keep; base -= units {
 		if err := s.removeFile(fileKey{q, base}); err != nil {
@@ -340,12 +363,31 @@ func (s *Set) cutBehind(q *Queue, n, end int64, damaged bool) error {
 		return err
 	}
 	defer s.files.release(h)
-	if err := resize(h, (n-keep+units)*EntryBytes, s.cfg.FileBytes); err != nil {
+	if err := resize(h, (n-keep+units)*q.kind.unitBytes, q.kind.fileBytes); err != nil {
 		return err
 	}
 	q.synced = n - 1
 	q.dirty = true
 	s.markDirty(q)
+	return nil
+}
+
+// loadMarks sets the offsets of a batch queue whose units are [first, n). One
+// of which nothing can be trusted still says where it stood.
+func (r *unitReader) loadMarks(first, n int64) error {
+	u, err := r.unit(first)
+	if err != nil || !u.valid() {
+		return err
+	}
+	b := r.q.batch
+	b.min.Store(u.base)
+	b.max.Store(u.base)
+	if n > first {
+		if u, err = r.unit(n - 1); err != nil {
+			return err
+		}
+		b.max.Store(u.end())
+	}
 	return nil
 }
 
@@ -378,7 +420,7 @@ func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 		e, err := r.unit(n)
 		return e.valid() && e.LogOffset < r.s.cfg.Trust, err
 	}
-	for base := end - r.s.unitsPerFile; base >= first; base -= r.s.unitsPerFile {
+	for base := end - r.q.kind.units; base >= first; base -= r.q.kind.units {
 		ok, err := trusted(base)
 		if err != nil {
 			return 0, err
@@ -390,7 +432,7 @@ func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 		if err != nil || !more {
 			return lo, err
 		}
-		hi := base + r.s.unitsPerFile // lo-1 is trusted, hi is the next file's
+		hi := base + r.q.kind.units // lo-1 is trusted, hi is the next file's
 		for lo < hi {
 			mid := lo + (hi-lo)/2
 			ok, err := trusted(mid)
@@ -414,12 +456,13 @@ const headUnits = 200
 // firstUntrusted looks for the end of the trusted units at the beginning of a
 // file; more says that it is not there, and lo is where to look on.
 func (r *unitReader) firstUntrusted(base int64) (lo int64, more bool, err error) {
-	b := make([]byte, min(headUnits, r.s.unitsPerFile)*EntryBytes)
+	k := r.q.kind
+	b := make([]byte, min(headUnits, k.units)*k.unitBytes)
 	if err := r.read(b, base); err != nil {
 		return 0, false, err
 	}
-	for lo = base; len(b) > 0; b = b[EntryBytes:] {
-		if e := decodeEntry(b); !e.valid() || e.LogOffset >= r.s.cfg.Trust {
+	for lo = base; len(b) > 0; b = b[k.unitBytes:] {
+		if e := k.decode(b); !e.valid() || e.LogOffset >= r.s.cfg.Trust {
 			return lo, false, nil
 		}
 		lo++
@@ -435,16 +478,17 @@ const walkUnits = 3200
 // before the end of the one before is invalid too: it is left over from a part
 // of the queue that was cut.
 func (r *unitReader) walk(from, end int64) (int64, error) {
-	b := make([]byte, headUnits*EntryBytes)
+	k := r.q.kind
+	b := make([]byte, headUnits*k.unitBytes)
 	var log message.LogOffset
 	for from < end {
-		n := min(int64(len(b)/EntryBytes), end-from, r.s.unitsPerFile-from%r.s.unitsPerFile)
-		part := b[:n*EntryBytes]
+		n := min(int64(len(b))/k.unitBytes, end-from, k.units-from%k.units)
+		part := b[:n*k.unitBytes]
 		if err := r.read(part, from); err != nil {
 			return 0, err
 		}
 		for i := range n {
-			e := decodeEntry(part[i*EntryBytes:])
+			e := k.decode(part[i*k.unitBytes:])
 			if !e.valid() || !e.Filler() && e.LogOffset < log {
 				return from + i, nil
 			}
@@ -453,8 +497,8 @@ func (r *unitReader) walk(from, end int64) (int64, error) {
 			}
 		}
 		from += n
-		if len(b) < walkUnits*EntryBytes {
-			b = make([]byte, walkUnits*EntryBytes)
+		if len(b) < walkUnits*int(k.unitBytes) {
+			b = make([]byte, walkUnits*k.unitBytes)
 		}
 	}
 	return end, nil
@@ -465,7 +509,7 @@ func (r *unitReader) dirtyBehind(n, end int64) (bool, error) {
 	if n >= end {
 		return false, nil
 	}
-	b := make([]byte, min(headUnits, r.s.unitsPerFile-n%r.s.unitsPerFile)*EntryBytes)
+	b := make([]byte, min(headUnits, r.q.kind.units-n%r.q.kind.units)*r.q.kind.unitBytes)
 	if err := r.read(b, n); err != nil {
 		return false, err
 	}

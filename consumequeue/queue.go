@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/ringmq/ringmq/message"
 )
@@ -39,12 +40,17 @@ type Queue struct {
 	// User belongs to the room above (the parked pulls); not touched here.
 	User atomic.Value
 
+	kind  *kind       // never changes
+	batch *batchMarks // nil unless it is a batch queue
+
 	// next is the offset the next record will get; owned by the holder of the
 	// log's write token.
 	next message.QueueOffset
 
-	max    atomic.Int64 // next offset of dispatch; written by Put under mu
-	min    atomic.Int64 // first offset whose record is still in the log; written under mu
+	// All numbers from here on are of units. Unit n of a queue stands for offset
+	// n, but in a batch queue, whose offsets are in batch.
+	max    atomic.Int64 // next unit of dispatch; written by Put under mu
+	min    atomic.Int64 // first unit whose record is still in the log; written under mu
 	maxLog atomic.Int64 // log offset behind the last entry's record; written by Put under mu
 
 	mu        sync.Mutex
@@ -58,9 +64,10 @@ type Queue struct {
 // A tail holds a queue's newest entries, [low, max): those from written on are
 // nowhere else.
 type tail struct {
-	ring    []Entry // a power of two; entry n at n & (len-1)
-	low     int64   // first entry held; low <= written
-	lastPut uint64  // number of the sweep during which the last Put came
+	ring    []Entry     // a power of two; entry n at n & (len-1)
+	parts   []batchPart // of the same entries, in a batch queue; else nil
+	low     int64       // first entry held; low <= written
+	lastPut uint64      // number of the sweep during which the last Put came
 }
 
 // Topic is the queue's topic.
@@ -95,18 +102,32 @@ func (q *Queue) Assign(n int32) message.QueueOffset {
 func (q *Queue) SetNext(off message.QueueOffset) { q.next = off }
 
 // Max is the offset behind the last dispatched record. Any goroutine.
-func (q *Queue) Max() message.QueueOffset { return message.QueueOffset(q.max.Load()) }
+func (q *Queue) Max() message.QueueOffset {
+	if q.batch != nil {
+		return message.QueueOffset(q.batch.max.Load())
+	}
+	return message.QueueOffset(q.max.Load())
+}
 
 // Min is the offset of the first record still in the log, Max when there is
 // none. Any goroutine.
-func (q *Queue) Min() message.QueueOffset { return message.QueueOffset(q.min.Load()) }
+func (q *Queue) Min() message.QueueOffset {
+	if q.batch != nil {
+		return message.QueueOffset(q.batch.min.Load())
+	}
+	return message.QueueOffset(q.min.Load())
+}
+
+// Batch says whether q is a batch queue.
+func (q *Queue) Batch() bool { return q.batch != nil }
 
 // MaxLogOffset is the log offset behind the last dispatched record, 0 before
 // the first. Any goroutine.
 func (q *Queue) MaxLogOffset() message.LogOffset { return message.LogOffset(q.maxLog.Load()) }
 
 // Put adds the entry of the record with queue offset off and moves Max past
-// it. Only the dispatcher may call it, in the order of the log. It does not
+// it. stored is the record's store time in milliseconds, kept by batch queues,
+// where the record may hold e.Count messages. Only the dispatcher may call it, in the order of the log. It does not
 // block, except that a tail full of unwritten entries is first written to the
 // queue's file. A failed write there is not lost: the tail grows, and the next
 // Sweep tries again and reports it.
@@ -118,10 +139,17 @@ func (q *Queue) MaxLogOffset() message.LogOffset { return message.LogOffset(q.ma
 // messages wrongly); a queue that holds nothing begins anew at off, also below
 // Max when it has no files. A gap larger than eight files is not believed: that
 // entry is dropped. Gaps and drops are counted and logged by Sweep.
-func (q *Queue) Put(e Entry, off message.QueueOffset) {
+func (q *Queue) Put(e Entry, off message.QueueOffset, stored int64) {
 	end := int64(e.End())
 	q.mu.Lock()
 	if end <= q.maxLog.Load() || q.gone {
+		q.mu.Unlock()
+		return
+	}
+	if q.batch != nil {
+		if q.putBatch(e, batchPart{base: int64(off), stored: stored}) {
+			q.maxLog.Store(end)
+		}
 		q.mu.Unlock()
 		return
 	}
@@ -132,7 +160,7 @@ func (q *Queue) Put(e Entry, off message.QueueOffset) {
 	if int64(off) == q.min.Load() {
 		q.firstLog = int64(e.LogOffset)
 	}
-	if q.append(e) {
+	if q.append(e, batchPart{}) {
 		q.maxLog.Store(end)
 	}
 	q.mu.Unlock()
@@ -152,13 +180,13 @@ func (q *Queue) place(off int64) bool {
 	case gap < 0:
 		q.set.stats.repeated.Add(1)
 		return false
-	case gap > gapFilesMax*q.set.unitsPerFile:
+	case gap > gapFilesMax*q.kind.units:
 		q.set.note(&q.set.stats.dropped, q, off)
 		return false
 	}
 	q.set.note(&q.set.stats.filled, q, off)
 	for range gap {
-		if !q.append(filler) {
+		if !q.append(filler, batchPart{}) {
 			return false
 		}
 	}
@@ -167,20 +195,24 @@ func (q *Queue) place(off int64) bool {
 
 // append puts e at max. It says false when the queue was deleted. Holds mu, but
 // not all the time.
-func (q *Queue) append(e Entry) bool {
+func (q *Queue) append(e Entry, part batchPart) bool {
 	for q.tail == nil || q.full() {
 		if q.gone {
 			return false
 		}
 		if q.tail == nil {
-			q.tail = &tail{ring: make([]Entry, tailEntriesMin), low: q.max.Load()}
-			q.set.activate(q, tailEntriesMin)
+			q.tail = &tail{low: q.max.Load()}
+			q.tail.ring, q.tail.parts = q.newRing(tailEntriesMin)
+			q.set.activate(q)
 		} else {
 			q.makeRoom()
 		}
 	}
 	t, max := q.tail, q.max.Load()
 	t.ring[max&int64(len(t.ring)-1)] = e
+	if t.parts != nil {
+		t.parts[max&int64(len(t.ring)-1)] = part
+	}
 	t.lastPut = q.set.sweeps.Load()
 	if !q.dirty {
 		q.dirty = true
@@ -215,20 +247,50 @@ func (q *Queue) makeRoom() {
 // grow doubles the ring.
 func (q *Queue) grow() {
 	t := q.tail
-	ring := make([]Entry, 2*len(t.ring))
+	ring, parts := q.newRing(2 * len(t.ring))
 	for n := t.low; n < q.max.Load(); n++ {
 		ring[n&int64(len(ring)-1)] = t.ring[n&int64(len(t.ring)-1)]
+		if parts != nil {
+			parts[n&int64(len(ring)-1)] = t.parts[n&int64(len(t.ring)-1)]
+		}
 	}
-	q.set.tailBytes.Add(int64(len(t.ring)) * entryMemory)
-	t.ring = ring
+	was := t.bytes()
+	t.ring, t.parts = ring, parts
+	q.set.tailBytes.Add(t.bytes() - was)
+}
+
+func (q *Queue) newRing(n int) ([]Entry, []batchPart) {
+	if q.batch != nil {
+		return make([]Entry, n), make([]batchPart, n)
+	}
+	return make([]Entry, n), nil
+}
+
+// bytes is the memory t takes.
+func (t *tail) bytes() int64 {
+	return int64(len(t.ring))*entryMemory + int64(len(t.parts))*int64(unsafe.Sizeof(batchPart{}))
+}
+
+// unit is entry n of the tail.
+func (t *tail) unit(n int64) unit {
+	i := n & int64(len(t.ring)-1)
+	u := unit{Entry: t.ring[i]}
+	if t.parts != nil {
+		u.batchPart = t.parts[i]
+	}
+	return u
 }
 
 // Read copies entries from offset from on into dst and returns how many there
 // were: fewer than len(dst) only at the end of the queue, 0 at and above Max.
 // What is not in the tail is read from the files, one pread a file, so it may
-// wait for a disk. Any goroutine. Errors: ErrBelowMin, ErrGone, ErrDamaged, and
+// wait for a disk. In a batch queue the first entry is the one whose record
+// holds from, or a filler where none does. Any goroutine. Errors: ErrBelowMin, ErrGone, ErrDamaged, and
 // the disk's; n entries are good even then.
 func (q *Queue) Read(dst []Entry, from message.QueueOffset) (n int, err error) {
+	if q.batch != nil {
+		return q.readBatch(dst, int64(from), true)
+	}
 	return q.read(dst, int64(from), true)
 }
 
@@ -236,6 +298,9 @@ func (q *Queue) Read(dst []Entry, from message.QueueOffset) (n int, err error) {
 // are neither in the tail nor in the page cache, or the system cannot tell, or
 // their file is not open.
 func (q *Queue) TryRead(dst []Entry, from message.QueueOffset) (n int, err error) {
+	if q.batch != nil {
+		return q.readBatch(dst, int64(from), false)
+	}
 	return q.read(dst, int64(from), false)
 }
 

@@ -23,7 +23,7 @@ type Set struct {
 	cfg          Config
 	fs           vfs.FS
 	log          *slog.Logger
-	unitsPerFile int64
+	plain, batch *kind
 
 	seed   maphash.Seed
 	shards [64]shard
@@ -103,6 +103,16 @@ func (s *Set) shardOf(topic string) *shard {
 // create says so; nil otherwise, and always nil for a topic that cannot be the
 // name of a directory or a negative id. Any goroutine; does not block.
 func (s *Set) Queue(topic string, id int32, create bool) *Queue {
+	return s.queue(topic, id, create, false)
+}
+
+// Make is Queue that makes what is missing; a queue of a topic that
+// Config.BatchTopic does not know is made a batch queue where batch says so.
+func (s *Set) Make(topic string, id int32, batch bool) *Queue {
+	return s.queue(topic, id, true, batch)
+}
+
+func (s *Set) queue(topic string, id int32, create, batch bool) *Queue {
 	sh := s.shardOf(topic)
 	sh.mu.RLock()
 	t := sh.topics[topic]
@@ -114,9 +124,16 @@ func (s *Set) Queue(topic string, id int32, create bool) *Queue {
 	if q != nil || !create || id < 0 || !safeName(topic) {
 		return q
 	}
+	if is, known := s.cfg.BatchTopic(topic); known {
+		batch = is
+	}
+	k := s.plain
+	if batch {
+		k = s.batch
+	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return s.create(sh, strings.Clone(topic), id)
+	return s.create(sh, strings.Clone(topic), id, k)
 }
 
 // Find is Queue without creating, for a topic as it stands in a frame or a
@@ -133,8 +150,8 @@ func (s *Set) Find(topic []byte, id int32) *Queue {
 	return q
 }
 
-// create holds sh.mu.
-func (s *Set) create(sh *shard, topic string, id int32) *Queue {
+// create makes a queue where there is none, of whichever kind. It holds sh.mu.
+func (s *Set) create(sh *shard, topic string, id int32, k *kind) *Queue {
 	t := sh.topics[topic]
 	if t == nil {
 		t = &topicQueues{name: topic}
@@ -142,7 +159,10 @@ func (s *Set) create(sh *shard, topic string, id int32) *Queue {
 	}
 	q, i := t.find(id)
 	if q == nil {
-		q = &Queue{set: s, topic: t, id: id, firstLog: -1, lock: uint8(s.made.Add(1) % fileLocks)}
+		q = &Queue{set: s, topic: t, id: id, kind: k, firstLog: -1, lock: uint8(s.made.Add(1) % fileLocks)}
+		if k.batch {
+			q.batch = &batchMarks{}
+		}
 		t.queues = slices.Insert(t.queues, i, q)
 	}
 	return q
@@ -263,12 +283,12 @@ func (s *Set) Close() error {
 func (s *Set) note(c *atomic.Int64, q *Queue, off int64) {
 	c.Add(1)
 	s.stats.mu.Lock()
-	s.stats.where = q.topic.name + "-" + strconv.Itoa(int(q.id)) + " at " + strconv.FormatInt(off, 10) + ", expected " + strconv.FormatInt(q.max.Load(), 10)
+	s.stats.where = q.topic.name + "-" + strconv.Itoa(int(q.id)) + " at " + strconv.FormatInt(off, 10) + ", expected " + strconv.FormatInt(int64(q.Max()), 10)
 	s.stats.mu.Unlock()
 }
 
-func (s *Set) activate(q *Queue, entries int) {
-	s.tailBytes.Add(int64(entries) * entryMemory)
+func (s *Set) activate(q *Queue) {
+	s.tailBytes.Add(q.tail.bytes())
 	s.dirtyMu.Lock()
 	s.activated = append(s.activated, q)
 	s.dirtyMu.Unlock()
@@ -284,5 +304,5 @@ func (s *Set) markDirty(q *Queue) {
 func (s *Set) queueLock(q *Queue) *sync.Mutex { return &s.fileLocks[q.lock] }
 
 func (q *Queue) dir() string {
-	return filepath.Join(q.set.cfg.Dir, q.topic.name, strconv.Itoa(int(q.id)))
+	return filepath.Join(q.kind.dir, q.topic.name, strconv.Itoa(int(q.id)))
 }

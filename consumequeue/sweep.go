@@ -89,12 +89,12 @@ func (s *Set) sweepSome(list []*Queue) error {
 		q.mu.Lock()
 		from, to, gone := q.synced, q.written, q.gone
 		q.mu.Unlock()
-		for base := from - from%s.unitsPerFile; !gone && from < to; base += s.unitsPerFile {
+		for base := from - from%q.kind.units; !gone && from < to; base += q.kind.units {
 			h, err := s.files.acquire(fileKey{q, base}, 0)
 			if err != nil {
 				return err
 			}
-			from = base + s.unitsPerFile
+			from = base + q.kind.units
 			mu.Lock()
 			jobs = append(jobs, job{h, q, min(from, to)})
 			mu.Unlock()
@@ -174,18 +174,18 @@ func (s *Set) writeOut(q *Queue) error {
 	}
 	// The dispatcher does not touch entries in [written, max) of this ring: it
 	// fills others, or goes on in a larger copy. So they are read without mu.
-	ring, from, to, isFirst := q.tail.ring, q.written, q.max.Load(), !q.hasFiles
+	t, from, to, isFirst := *q.tail, q.written, q.max.Load(), !q.hasFiles
 	q.mu.Unlock()
 
 	p := bytesPool.Get().(*[]byte)
 	buf := (*p)[:0]
 	defer func() { putBytes(p, buf) }()
 	for from < to {
-		base := from - from%s.unitsPerFile
-		end := min(to, base+s.unitsPerFile)
+		base := from - from%q.kind.units
+		end := min(to, base+q.kind.units)
 		buf = buf[:0]
 		for n := from; n < end; n++ {
-			buf = appendEntry(buf, ring[n&int64(len(ring)-1)])
+			buf = q.kind.append(buf, t.unit(n))
 		}
 		if err := s.writeUnits(fileKey{q, base}, from, buf, isFirst); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (s *Set) writeUnits(k fileKey, from int64, b []byte, isFirst bool) error {
 			return err
 		}
 		defer s.files.release(h)
-		_, err = h.WriteAt(b, (from-k.base)*EntryBytes)
+		_, err = h.WriteAt(b, (from-k.base)*k.q.kind.unitBytes)
 		return err
 	}
 	if isFirst {
@@ -227,13 +227,13 @@ func (s *Set) writeUnits(k fileKey, from int64, b []byte, isFirst bool) error {
 	}
 	defer s.files.release(h)
 	// An earlier try, or a file whose removal a crash undid, may have left bytes.
-	if err := resize(h, 0, s.cfg.FileBytes); err != nil {
+	if err := resize(h, 0, k.q.kind.fileBytes); err != nil {
 		return err
 	}
 	if err := writeFillers(h, from-k.base); err != nil {
 		return err
 	}
-	_, err = h.WriteAt(b, (from-k.base)*EntryBytes)
+	_, err = h.WriteAt(b, (from-k.base)*k.q.kind.unitBytes)
 	return err
 }
 
@@ -275,7 +275,10 @@ func (s *Set) dirtyDir(dirs ...string) {
 }
 
 func (s *Set) dirtyDirs(q *Queue) {
-	s.dirtyDir(s.cfg.Dir, filepath.Join(s.cfg.Dir, q.topic.name), q.dir())
+	s.dirtyDir(q.kind.dir, filepath.Join(q.kind.dir, q.topic.name), q.dir())
+	if q.batch != nil { // its directory came with the first of them
+		s.dirtyDir(filepath.Dir(q.kind.dir))
+	}
 }
 
 // syncDirs makes new and removed names durable. Holds sweepMu.
@@ -327,7 +330,7 @@ func (s *Set) retireTails(now uint64) {
 // dropTail holds mu.
 func (q *Queue) dropTail() {
 	if q.tail != nil {
-		q.set.tailBytes.Add(-int64(len(q.tail.ring)) * entryMemory)
+		q.set.tailBytes.Add(-q.tail.bytes())
 		q.tail = nil
 	}
 }
@@ -348,50 +351,83 @@ func (s *Set) tellGaps() {
 // readFile reads entries of q from the file that holds offset from, at most to
 // its end. With wait false it gives ErrCold rather than wait for a disk.
 func (s *Set) readFile(q *Queue, dst []Entry, from int64, wait bool) (int, error) {
-	base := from - from%s.unitsPerFile
-	dst = dst[:min(int64(len(dst)), base+s.unitsPerFile-from)]
+	p, buf, err := s.readBytes(q, len(dst), from, wait)
+	if err != nil {
+		return 0, q.readError(from, err)
+	}
+	defer putBytes(p, buf)
+	for i := range len(buf) / EntryBytes {
+		dst[i] = decodeEntry(buf[i*EntryBytes:])
+		if !dst[i].valid() {
+			return i, q.damaged(i, from, dst[0])
+		}
+	}
+	return len(buf) / EntryBytes, nil
+}
+
+// readUnits is readFile for units of either kind; it waits.
+func (s *Set) readUnits(q *Queue, dst []unit, from int64) (int, error) {
+	p, buf, err := s.readBytes(q, len(dst), from, true)
+	if err != nil {
+		return 0, q.readError(from, err)
+	}
+	defer putBytes(p, buf)
+	size := int(q.kind.unitBytes)
+	for i := range len(buf) / size {
+		dst[i] = q.kind.decode(buf[i*size:])
+		if !dst[i].valid() {
+			return i, q.damaged(i, from, dst[0].Entry)
+		}
+	}
+	return len(buf) / size, nil
+}
+
+// damaged is the error of a read from unit from on whose i-th unit, e when it
+// is the first, is none: units before it are good.
+func (q *Queue) damaged(i int, from int64, e Entry) error {
+	if i > 0 {
+		return nil
+	}
+	k := fileKey{q, from - from%q.kind.units}
+	return q.readError(from, fmt.Errorf("%w: %s, unit %d: offset %d, size %d", ErrDamaged, k.name(), from-k.base, e.LogOffset, e.Size))
+}
+
+// readBytes reads up to n units from from on, at most to the end of their file.
+// The bytes go back with putBytes.
+func (s *Set) readBytes(q *Queue, n int, from int64, wait bool) (p *[]byte, buf []byte, err error) {
+	base := from - from%q.kind.units
+	size := min(int64(n), base+q.kind.units-from) * q.kind.unitBytes
 	k := fileKey{q, base}
 	h := s.files.peek(k)
 	if h == nil {
 		if !wait {
-			return 0, ErrCold
+			return nil, nil, ErrCold
 		}
-		var err error
 		if h, err = s.files.acquire(k, 0); err != nil {
-			return 0, q.readError(from, err)
+			return nil, nil, err
 		}
 	}
 	defer s.files.release(h)
-	off, n := (from-base)*EntryBytes, len(dst)*EntryBytes
+	off := (from - base) * q.kind.unitBytes
 	if !wait {
-		if resident, known := h.Resident(off, int64(n)); !resident || !known {
-			return 0, ErrCold
+		if resident, known := h.Resident(off, size); !resident || !known {
+			return nil, nil, ErrCold
 		}
 	}
-	p := bytesPool.Get().(*[]byte)
-	buf := *p
-	if cap(buf) < n {
-		buf = make([]byte, n)
+	p = bytesPool.Get().(*[]byte)
+	buf = *p
+	if int64(cap(buf)) < size {
+		buf = make([]byte, size)
 	}
-	buf = buf[:n]
-	defer putBytes(p, buf)
+	buf = buf[:size]
 	if m, err := h.ReadAt(buf, off); err != nil {
 		if !errors.Is(err, io.EOF) {
-			return 0, q.readError(from, err)
+			putBytes(p, buf)
+			return nil, nil, err
 		}
 		clear(buf[m:]) // a file cut short reads as one never written
 	}
-	for i := range dst {
-		dst[i] = decodeEntry(buf[i*EntryBytes:])
-		if dst[i].valid() {
-			continue
-		}
-		if i > 0 {
-			return i, nil
-		}
-		return 0, q.readError(from, fmt.Errorf("%w: %s, unit %d: offset %d, size %d", ErrDamaged, k.name(), from-base, dst[0].LogOffset, dst[0].Size))
-	}
-	return len(dst), nil
+	return p, buf, nil
 }
 
 // readError says why entry from could not be read: it may have been deleted

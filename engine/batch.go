@@ -89,6 +89,11 @@ type Item struct {
 	Count int32
 	// Queue is the records' ConsumeQueue, not nil unless NoQueue.
 	Queue *consumequeue.Queue
+	// Inner is for a record that is an inner batch (message.StampInnerBase): how
+	// many messages it holds, and so how many offsets it takes of Queue, a batch
+	// queue. Put writes INNER_BASE and shortens Len by the digits not needed. 0
+	// for any other record.
+	Inner int32
 	// NoQueue is for prepared and rollback records: queue offset 0, no entry
 	// in a queue.
 	NoQueue bool

@@ -35,6 +35,7 @@ type Config struct {
 
 	SegmentBytes      int64 // mappedFileSizeCommitLog; bytes; default 1 GiB
 	ConsumeQueueBytes int64 // mappedFileSizeConsumeQueue; bytes, a multiple of 20; default 6,000,000
+	BatchQueueBytes   int64 // mapperFileSizeBatchConsumeQueue; bytes, a multiple of 46; default 13,800,000
 	OpenFilesMax      int   // ConsumeQueue files held open; default the consumequeue's own
 	TailBytesMax      int64 // consumeQueueTailBytesMax; ConsumeQueue entries held in memory; default the consumequeue's own
 
@@ -74,10 +75,20 @@ type Config struct {
 	DiskFull         float64       // diskSpaceWarningLevelRatio; 0..1; default 0.90
 	KeepFilesForced  bool          // cleanFileForciblyEnable=false: unexpired segments stay even beyond DiskForceClean
 
+	// Locked, unless nil, is called by Open when the directory is ours and nothing
+	// in it was read: what else lives there may be opened now. Open gives back
+	// its error.
+	Locked func() error
+
 	// TagsCode gives the value a record's queue entry carries; used in recovery
 	// and for classic batches. Default: message.TagsCode of the TAGS property.
 	// It must not keep rec. Called on any of the store's goroutines.
 	TagsCode func(rec []byte) int64
+
+	// BatchTopic says whether a topic's queues are batch queues
+	// (queue.type=BatchCQ); known is false for a topic nobody knows. Default:
+	// none is known. It must not call the Store.
+	BatchTopic func(topic string) (batch, known bool)
 
 	Events Events           // default: none is told
 	Now    func() time.Time // default time.Now
@@ -110,6 +121,7 @@ func (c *Config) complete() error {
 	orDefault(&c.CommitLogDir, filepath.Join(c.Dir, "commitlog"))
 	orDefault(&c.SegmentBytes, 1<<30)
 	orDefault(&c.ConsumeQueueBytes, 300_000*consumequeue.EntryBytes)
+	orDefault(&c.BatchQueueBytes, 300_000*consumequeue.BatchUnitBytes)
 	orDefault(&c.FlushInterval, 500*time.Millisecond)
 	orDefault(&c.DirtyBytesMax, flush.DefaultDirtyBytesMax)
 	orDefault(&c.SyncFlushTimeout, 5*time.Second)
@@ -155,6 +167,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: SegmentBytes (mappedFileSizeCommitLog) is %d, want %d..%d", ErrConfig, c.SegmentBytes, minSegmentBytes, int64(1<<31-1))
 	case c.ConsumeQueueBytes <= 0 || c.ConsumeQueueBytes%consumequeue.EntryBytes != 0:
 		return fmt.Errorf("%w: ConsumeQueueBytes (mappedFileSizeConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.ConsumeQueueBytes, consumequeue.EntryBytes)
+	case c.BatchQueueBytes <= 0 || c.BatchQueueBytes%consumequeue.BatchUnitBytes != 0:
+		return fmt.Errorf("%w: BatchQueueBytes (mapperFileSizeBatchConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.BatchQueueBytes, consumequeue.BatchUnitBytes)
 	case c.DirtyBytesMax < 0:
 		return fmt.Errorf("%w: DirtyBytesMax (dirtyBytesMax) is %d", ErrConfig, c.DirtyBytesMax)
 	case c.MaxBytesInFlight < 0:

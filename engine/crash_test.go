@@ -84,6 +84,7 @@ type crasher struct {
 func crashConfig() Config {
 	cfg := testConfig(nil)
 	cfg.SyncFlush, cfg.SegmentBytes, cfg.ConsumeQueueBytes = true, 16<<10, 20*50
+	cfg.BatchQueueBytes, cfg.BatchTopic = 46*7, batchTopicD
 	return cfg
 }
 
@@ -185,11 +186,14 @@ func check(s *Store, acks []ack, allowed map[string]bool) (map[string]bool, erro
 		if got, err := q.Read(e[:], n); err != nil || got != 1 {
 			return fmt.Errorf("%w: %s-%d has no entry %d: %v", errQueues, q.Topic(), q.ID(), n, err)
 		}
-		if e[0].LogOffset != off || int(e[0].Size) != len(rec) || message.QueueOffsetOf(rec) != n {
+		if e[0].LogOffset != off || int(e[0].Size) != len(rec) || message.QueueOffsetOf(rec) != n || e[0].Messages() != message.QueueOffset(message.InnerNum(rec)) {
 			return fmt.Errorf("%w: entry %d of %s-%d says %d, the record is %d at %d", errQueues, n, q.Topic(), q.ID(),
 				e[0].LogOffset, message.QueueOffsetOf(rec), off)
 		}
-		perQueue[q] = n + 1
+		if err := checkInner(q, rec, n, &e); err != nil {
+			return err
+		}
+		perQueue[q] = n + e[0].Messages()
 		return nil
 	})
 	if err != nil {
@@ -202,6 +206,25 @@ func check(s *Store, acks []ack, allowed map[string]bool) (map[string]bool, erro
 		return err == nil
 	})
 	return found, err
+}
+
+// checkInner checks what an inner batch says of itself, and that it is found
+// from each of its offsets.
+func checkInner(q *consumequeue.Queue, rec []byte, n message.QueueOffset, e *[1]consumequeue.Entry) error {
+	if q.Batch() != (q.Topic() == "D") {
+		return fmt.Errorf("%w: %s-%d is of the wrong kind", errQueues, q.Topic(), q.ID())
+	}
+	if message.SysFlagOf(rec)&message.SysFlagInnerBatch == 0 {
+		return nil
+	}
+	if base, _ := message.Property(message.PropertiesOf(rec), message.PropInnerBase); string(base) != fmt.Sprint(n) {
+		return fmt.Errorf("%w: INNER_BASE of record %d of %s-%d is %s", errQueues, n, q.Topic(), q.ID(), base)
+	}
+	into := e[0].Messages() - 1
+	if got, err := q.Read(e[:], n+into); err != nil || got != 1 || message.QueueOffset(e[0].Into) != into || e[0].Size != int32(len(rec)) {
+		return fmt.Errorf("%w: %s-%d at %d gave %+v: %v", errQueues, q.Topic(), q.ID(), n+into, e[0], err)
+	}
+	return nil
 }
 
 func keyOf(body string) string {
@@ -264,19 +287,23 @@ func (c *crasher) take(p vfs.CrashPolicy) {
 	c.moments = append(c.moments, moment{c.mem.CrashClone(p, c.rng), len(c.acks)})
 }
 
-// launch makes a batch of up to three items, some of them of several records,
-// and puts it.
+// launch makes a batch of up to three items, some of them of several records or
+// inner batches, and puts it.
 func (c *crasher) launch(s *Store) *flight {
 	f := &flight{c: c, ch: make(chan struct{})}
 	f.b.Done = f
 	c.mu.Lock()
 	f.b.Wait, f.b.MayDirect = c.rng.IntN(8) > 0, c.rng.IntN(3) == 0
 	for range 1 + c.rng.IntN(3) {
-		topic, queueID := string(rune('A'+c.rng.IntN(3))), int32(c.rng.IntN(3))
+		topic, queueID := string(rune('A'+c.rng.IntN(4))), int32(c.rng.IntN(3))
 		pos := len(f.b.Buf)
 		count := 1
 		if c.rng.IntN(6) == 0 {
 			count = 1 + c.rng.IntN(4)
+		}
+		inner := 0
+		if topic == "D" && count == 1 && c.rng.IntN(5) > 0 {
+			inner = 1 + c.rng.IntN(40)
 		}
 		for range count {
 			c.serial++
@@ -284,9 +311,13 @@ func (c *crasher) launch(s *Store) *flight {
 			body += strings.Repeat("0123456789", 1+c.bodyLen(c.rng)/10)
 			c.allowed[body] = true
 			f.recs = append(f.recs, ack{topic: topic, queueID: queueID, body: body})
-			f.b.Buf = rec(f.b.Buf, topic, queueID, body, message.PropKeys, keyOf(body))
+			if inner > 0 {
+				f.b.Buf = innerRec(f.b.Buf, topic, queueID, body, inner, message.PropKeys, keyOf(body))
+			} else {
+				f.b.Buf = rec(f.b.Buf, topic, queueID, body, message.PropKeys, keyOf(body))
+			}
 		}
-		f.b.Items = append(f.b.Items, Item{Pos: int32(pos), Len: int32(len(f.b.Buf) - pos), Count: int32(count), Queue: s.Queue(topic, queueID)})
+		f.b.Items = append(f.b.Items, Item{Pos: int32(pos), Len: int32(len(f.b.Buf) - pos), Count: int32(count), Inner: int32(inner), Queue: s.Queue(topic, queueID)})
 	}
 	c.mu.Unlock()
 	s.Put(&f.b)

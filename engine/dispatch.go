@@ -174,7 +174,11 @@ func (s *Store) dispatchRecord(rec []byte, q *consumequeue.Queue, off message.Lo
 		if q.MaxLogOffset() == 0 {
 			s.queuesSeen++
 		}
-		q.Put(consumequeue.Entry{LogOffset: off, Size: size, TagsCode: tags}, qoff)
+		e := consumequeue.Entry{LogOffset: off, Size: size, TagsCode: tags}
+		if q.Batch() {
+			e.Count = message.InnerNum(rec)
+		}
+		q.Put(e, qoff, stored)
 	}
 	if s.index != nil {
 		s.indexRecord(rec, off, stored)
@@ -229,7 +233,7 @@ func (s *Store) queueOf(rec []byte) *consumequeue.Queue {
 	if q := s.queueNow(rec); q != nil {
 		return q
 	}
-	return s.queues.Queue(string(message.TopicOf(rec)), message.QueueIDOf(rec), true)
+	return s.queues.Make(string(message.TopicOf(rec)), message.QueueIDOf(rec), message.SysFlagOf(rec)&message.SysFlagInnerBatch != 0)
 }
 
 // entersQueue says whether a record gets a queue entry: transaction types none

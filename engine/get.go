@@ -56,7 +56,7 @@ type GetRequest struct {
 type GetResult struct {
 	Status         GetStatus
 	Next, Min, Max message.QueueOffset
-	Count, Bytes   int
+	Count, Bytes   int         // messages, those of an inner batch counted each, and bytes
 	Ranges         []vfs.Range // whole records, in queue order; contiguous ones merged
 	Far            int64       // bytes from the first record to the end of the log; 0 unless records were looked at
 	Disk           bool        // the limits for data on disk were applied
@@ -151,7 +151,7 @@ func (g *getter) run() {
 			if more = g.take(&dst[i]); !more {
 				break
 			}
-			next++
+			next += dst[i].Messages() - message.QueueOffset(dst[i].Into)
 		}
 	}
 	res.Next = next
@@ -196,7 +196,7 @@ func (g *getter) take(e *consumequeue.Entry) bool {
 	if e.Filler() || f != nil && !f.MatchCode(e.TagsCode) {
 		return true
 	}
-	if res.Count >= max(1, g.req.MaxMsgs) {
+	if res.Count > 0 && res.Count+int(e.Messages()) > g.req.MaxMsgs {
 		return false
 	}
 	r, ok := g.find(e)
@@ -227,6 +227,7 @@ func (g *getter) take(e *consumequeue.Entry) bool {
 		}
 	}
 	g.add(r)
+	res.Count += int(e.Messages())
 	res.Far = int64(g.written - e.LogOffset)
 	res.Disk = res.Disk || disk
 	return true
@@ -305,7 +306,6 @@ func (g *getter) matches(r vfs.Range, at message.LogOffset) (bool, error) {
 // add adds a record to the result, to the last range where it follows on it.
 func (g *getter) add(r vfs.Range) {
 	res := g.res
-	res.Count++
 	res.Bytes += r.Len
 	if n := len(res.Ranges); n > 0 {
 		if last := &res.Ranges[n-1]; last.File == r.File && last.Off+int64(last.Len) == r.Off {

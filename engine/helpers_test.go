@@ -60,6 +60,24 @@ func rec(dst []byte, topic string, queueID int32, body string, props ...string) 
 	return dst
 }
 
+// innerRec encodes an inner batch of n messages as the broker does.
+func innerRec(dst []byte, topic string, queueID int32, body string, n int, props ...string) []byte {
+	var p []byte
+	for i := 0; i+1 < len(props); i += 2 {
+		p = message.AppendProperty(p, props[i], props[i+1])
+	}
+	p = message.AppendInnerBase(message.AppendProperty(p, message.PropInnerNum, strconv.Itoa(n)))
+	dst, err := message.Append(dst, &message.Message{Topic: []byte(topic), QueueID: queueID, Body: []byte(body), Properties: p,
+		SysFlag: message.SysFlagInnerBatch | message.SysFlagNeedUnwrap, BornMillis: 1, BornHost: testHost, StoreHost: testHost})
+	if err != nil {
+		panic(err)
+	}
+	return dst
+}
+
+// batchTopicD says that D has batch queues.
+func batchTopicD(topic string) (batch, known bool) { return topic == "D", true }
+
 // waiter is a Completer one can wait for.
 type waiter struct{ ch chan *Batch }
 

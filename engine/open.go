@@ -54,6 +54,11 @@ func Open(cfg Config) (*Store, error) {
 // openRooms opens what is below and recovers it.
 func (s *Store) openRooms() error {
 	began := time.Now()
+	if s.cfg.Locked != nil {
+		if err := s.cfg.Locked(); err != nil {
+			return err
+		}
+	}
 	clean, err := s.wasClean()
 	if err != nil {
 		return err
@@ -87,7 +92,8 @@ func (s *Store) openQueues(r *recovery) (err error) {
 		}
 	}
 	s.queues, err = consumequeue.Open(consumequeue.Config{FS: s.fs, Dir: filepath.Join(s.cfg.Dir, "consumequeue"),
-		FileBytes: s.cfg.ConsumeQueueBytes, Trust: trust, OpenFilesMax: s.cfg.OpenFilesMax,
+		FileBytes: s.cfg.ConsumeQueueBytes, BatchDir: filepath.Join(s.cfg.Dir, "batchconsumequeue"), BatchFileBytes: s.cfg.BatchQueueBytes,
+		BatchTopic: s.cfg.BatchTopic, Trust: trust, OpenFilesMax: s.cfg.OpenFilesMax,
 		TailBytesMax: s.cfg.TailBytesMax, Logger: s.logger})
 	if err != nil || s.cfg.NoIndex {
 		return err

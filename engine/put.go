@@ -191,6 +191,13 @@ func (s *Store) place(b *Batch) error {
 			failItem(b, it, Illegal, errNoRecord)
 			continue
 		}
+		if it.Inner > 0 {
+			if recs = stampInner(recs, it); recs == nil {
+				failItem(b, it, Illegal, errNoInner)
+				continue
+			}
+			n = it.Inner
+		}
 		off, err := s.log.Reserve(len(recs))
 		switch {
 		case errors.Is(err, commitlog.ErrNoSegment):
@@ -229,6 +236,19 @@ func (s *Store) noRoom(err error) error {
 }
 
 var errNoRecord = errors.New("item whose bytes are not its records, or without a queue")
+
+var errNoInner = errors.New("inner batch without room for INNER_BASE, or of a queue that is no batch queue")
+
+// stampInner writes the offset that an inner batch is about to get into it and
+// gives its bytes, fewer than before; nil where it can be none.
+func stampInner(rec []byte, it *Item) []byte {
+	if it.Count > 1 || it.NoQueue || !it.Queue.Batch() || it.Inner > message.InnerNumMax || !message.HasInnerBase(rec) {
+		return nil
+	}
+	rec = rec[:message.StampInnerBase(rec, it.Queue.Next())]
+	it.Len = int32(len(rec))
+	return rec
+}
 
 // whole says whether recs is n records by their sizes, so that nothing of an
 // item can be read or stamped outside of it.

@@ -81,22 +81,30 @@ func (s *Store) storeMillisAt(off message.LogOffset) (int64, error) {
 	return message.StoreMillisOf(head[:]), nil
 }
 
-// entryMillis is the store time of the first record of q at or above off, and
+// A timedRecord is where a record of a queue stands and when it was stored.
+type timedRecord struct {
+	first, next message.QueueOffset // of its messages, and behind them
+	millis      int64
+}
+
+// timeOf finds the record of q that holds off, or the first one behind it and
 // below end. ok is false when there is none.
-func (s *Store) entryMillis(q *consumequeue.Queue, off, end message.QueueOffset) (millis int64, at message.QueueOffset, ok bool, err error) {
+func (s *Store) timeOf(q *consumequeue.Queue, off, end message.QueueOffset) (rec timedRecord, ok bool, err error) {
 	var e [1]consumequeue.Entry
-	for ; off < end; off++ {
+	for off < end {
 		n, err := q.Read(e[:], off)
 		if err != nil || n == 0 {
-			return 0, 0, false, err
+			return rec, false, err
 		}
+		first := off - message.QueueOffset(e[0].Into)
+		off = first + e[0].Messages()
 		if e[0].Filler() {
 			continue
 		}
-		millis, err = s.storeMillisAt(e[0].LogOffset)
-		return millis, off, err == nil, err
+		millis, err := s.storeMillisAt(e[0].LogOffset)
+		return timedRecord{first: first, next: off, millis: millis}, err == nil, err
 	}
-	return 0, 0, false, nil
+	return rec, false, nil
 }
 
 // StoreMillisAt gives the store time of the message of q at off; -1 when there
@@ -105,11 +113,11 @@ func (s *Store) StoreMillisAt(q *consumequeue.Queue, off message.QueueOffset) (i
 	if q == nil || off < q.Min() || off >= q.Max() {
 		return -1, nil
 	}
-	millis, _, ok, err := s.entryMillis(q, off, off+1)
+	rec, ok, err := s.timeOf(q, off, off+1)
 	if !ok {
 		return -1, err
 	}
-	return millis, nil
+	return rec.millis, nil
 }
 
 // EarliestMillis gives the store time of q's first message; -1 when there is
@@ -118,18 +126,18 @@ func (s *Store) EarliestMillis(q *consumequeue.Queue) (int64, error) {
 	if q == nil {
 		return -1, nil
 	}
-	millis, _, ok, err := s.entryMillis(q, q.Min(), q.Max())
+	rec, ok, err := s.timeOf(q, q.Min(), q.Max())
 	if !ok {
 		return -1, err
 	}
-	return millis, nil
+	return rec.millis, nil
 }
 
 // OffsetByTime searches q for a time. The lower boundary is the first message
 // stored at or after millis, the upper the last one stored at or before it.
 // After the last message both give Max (Apache's UPPER gives Max-1), before the
 // first LOWER gives Min and UPPER 0, as Apache; 0 for a queue that holds
-// nothing. May wait for the disk.
+// nothing. Of an inner batch it is the first message. May wait for the disk.
 func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (message.QueueOffset, error) {
 	if q == nil {
 		return 0, nil
@@ -143,7 +151,7 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 	// millis). Fillers count with the message behind them.
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		t, at, ok, err := s.entryMillis(q, mid, hi)
+		rec, ok, err := s.timeOf(q, mid, hi)
 		switch {
 		case errors.Is(err, commitlog.ErrGone): // older than anything
 			lo = mid + 1
@@ -151,10 +159,10 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 			return 0, err
 		case !ok: // nothing but fillers up to hi
 			hi = mid
-		case t < millis || upper && t == millis:
-			lo = at + 1
+		case rec.millis < millis || upper && rec.millis == millis:
+			lo = rec.next
 		default:
-			hi = mid
+			hi = min(mid, rec.first)
 		}
 	}
 	if !upper || lo == end {
@@ -163,7 +171,11 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 	if lo == first {
 		return 0, nil
 	}
-	return lo - 1, nil
+	var e [1]consumequeue.Entry
+	if _, err := q.Read(e[:], lo-1); err != nil {
+		return 0, err
+	}
+	return lo - 1 - message.QueueOffset(e[0].Into), nil
 }
 
 // QueryByKey gives copies of at most most records of topic that carry key as

@@ -29,6 +29,16 @@ type Topic struct {
 	Attributes  map[string]string
 }
 
+// QueueType is the attribute that says which kind of ConsumeQueues a topic has;
+// BatchCQ is its value for batch queues.
+const (
+	QueueType = "queue.type"
+	BatchCQ   = "BatchCQ"
+)
+
+// Batch says whether the topic's queues are batch queues.
+func (t *Topic) Batch() bool { return t.Attributes[QueueType] == BatchCQ }
+
 // Config is the topic as the wire and the file have it. The attributes are
 // shared.
 func (t *Topic) Config() remoting.TopicConfig {
