@@ -65,6 +65,7 @@ type Broker struct {
 	offsets *meta.Offsets
 
 	clients   *clientTable // who is connected: producers, consumers, their subscriptions (clients.go)
+	asks      *asker       // requests of ours to clients (ask.go)
 	notices   *notifier    // NOTIFY_CONSUMER_IDS_CHANGED, gathered (notify.go)
 	locks     *lockTable   // orderly consumers' queue locks (lock.go)
 	schedule  *scheduler   // delay levels (schedule.go)
@@ -121,6 +122,7 @@ func (b *Broker) open() (err error) {
 	}
 	close(locked)
 	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
+	b.asks = newAsker()
 	b.notices = newNotifier(b.clients.consumerConns)
 	b.locks = newLockTable(b.now)
 	b.clients.changed = func(group string) {
@@ -256,6 +258,7 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 		if b.server != nil {
 			b.holds.endAll()
 			err = b.server.Drain(ctx)
+			b.asks.stop() // answers of clients are no longer read
 		}
 		// Closing the store finishes the puts under way; their answers leave
 		// with the server's last writes.
@@ -269,12 +272,6 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 		err = errors.Join(err, b.tables.Close())
 	})
 	return err
-}
-
-// Response is netloop's call for an answer to a request of ours. The only
-// requests sent to clients so far are one-way.
-func (b *Broker) Response(c *netloop.Conn, resp *remoting.Command) {
-	b.log.Debug("answer without a request", "remote", c.Remote(), "opaque", resp.Opaque, "code", resp.Code)
 }
 
 // Describe says in a few lines what this broker is, for start-up.

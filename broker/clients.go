@@ -44,6 +44,14 @@ type clientTable struct {
 	mu        sync.RWMutex
 	consumers map[string]*consumerGroup
 	producers map[string]map[*netloop.Conn]*producer
+	senders   map[string]*sender // producers by client id
+}
+
+// A sender is the connection on which a producing client can be asked: that of
+// its latest registration.
+type sender struct {
+	conn   *netloop.Conn
+	groups int // producer groups registered on conn
 }
 
 // clientConn is what hangs at a connection, in Conn.User.
@@ -102,6 +110,7 @@ func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
 		stop:      make(chan struct{}),
 		consumers: map[string]*consumerGroup{},
 		producers: map[string]map[*netloop.Conn]*producer{},
+		senders:   map[string]*sender{},
 	}
 }
 
@@ -288,10 +297,30 @@ func (t *clientTable) registerProducer(who clientInfo, group string) {
 	if who.conn.Closed() {
 		return
 	}
+	if p := t.producers[group][who.conn]; p != nil && p.id == who.id {
+		p.clientInfo = who
+		return
+	}
+	t.removeProducer(group, who.conn)
 	if t.producers[group] == nil {
 		t.producers[group] = map[*netloop.Conn]*producer{}
 	}
 	t.producers[group][who.conn] = &producer{who}
+	if s := t.senders[who.id]; s != nil && s.conn == who.conn {
+		s.groups++
+	} else {
+		t.senders[who.id] = &sender{conn: who.conn, groups: 1}
+	}
+}
+
+// producerConn finds the connection of a producing client; nil when it has none.
+func (t *clientTable) producerConn(clientID string) *netloop.Conn {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if s := t.senders[clientID]; s != nil {
+		return s.conn
+	}
+	return nil
 }
 
 // unregister takes a connection out of a producer and a consumer group; empty
@@ -330,9 +359,18 @@ func (t *clientTable) removeConsumer(name string, c *netloop.Conn, ev *groupEven
 
 func (t *clientTable) removeProducer(name string, c *netloop.Conn) {
 	group := t.producers[name]
+	p := group[c]
+	if p == nil {
+		return
+	}
 	delete(group, c)
-	if group != nil && len(group) == 0 {
+	if len(group) == 0 {
 		delete(t.producers, name)
+	}
+	if s := t.senders[p.id]; s != nil && s.conn == c {
+		if s.groups--; s.groups == 0 {
+			delete(t.senders, p.id)
+		}
 	}
 }
 

@@ -89,6 +89,7 @@ type SendConfig struct {
 	MaxMessageSize                  int    `key:"maxMessageSize"` // bytes of a body
 	RegionId                        string `key:"regionId"`
 	TraceOn                         bool   `key:"traceOn"`
+	StoreReplyMessageEnable         bool   `key:"storeReplyMessageEnable"`
 	StartAcceptSendRequestTimeStamp int64  `key:"startAcceptSendRequestTimeStamp"` // Unix time
 }
 

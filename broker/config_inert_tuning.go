@@ -164,7 +164,6 @@ var noEffectTuning = []config.Key{
 	inert("broadcastOffsetExpireSecond", config.Int, "s", "120", whyOther),
 	inert("broadcastOffsetExpireMaxSecond", config.Int, "s", "300", whyOther),
 	inert("realTimeNotifyConsumerChange", config.Bool, "", "true", whyOther),
-	inert("storeReplyMessageEnable", config.Bool, "", "true", "request-reply does not exist yet"),
 	inert("enableDetailStat", config.Bool, "", "true", "no such statistics"),
 	inert("forwardTimeout", config.Int, "ms", "3000", whyOther),
 	inert("useServerSideResetOffset", config.Bool, "", "true", "resetting offsets does not exist yet"),

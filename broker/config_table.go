@@ -118,6 +118,7 @@ var sendKeys = []config.Key{
 	important(live(number("maxMessageSize", "bytes", "4194304", 1, 15*mib, "largest body of a message or batch"))),
 	live(text("regionId", "DefaultRegion", "stamped on messages and on answers to sends")),
 	live(boolean("traceOn", "true", "stamped likewise: clients may send traces")),
+	live(boolean("storeReplyMessageEnable", "true", "keep replies of request-reply in the topic they name, beside pushing them to the requester")),
 	live(number("startAcceptSendRequestTimeStamp", "ms", "0", 0, maxInt64, "Unix time before which sends are refused")),
 }
 

@@ -62,6 +62,7 @@ func (b *Broker) Open(c *netloop.Conn) {
 func (b *Broker) Closed(c *netloop.Conn, cause error) {
 	c.Loop().User.(*loopState).holds.closed(c)
 	b.clients.closed(c, cause)
+	b.asks.closed(c)
 }
 
 // ReadEnd hands what one read event has sent to the engine, as one batch.

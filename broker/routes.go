@@ -26,6 +26,8 @@ var routes = []route{
 	{code: remoting.ReqSendMessage, hot: (*Broker).serveSend},
 	{code: remoting.ReqSendMessageV2, hot: (*Broker).serveSend},
 	{code: remoting.ReqSendBatchMessage, hot: (*Broker).serveSend},
+	{code: remoting.ReqSendReplyMessage, hot: (*Broker).serveReply},
+	{code: remoting.ReqSendReplyMessageV2, hot: (*Broker).serveReply},
 	{code: remoting.ReqPullMessage, hot: (*Broker).servePull},
 	{code: remoting.ReqLitePullMessage, hot: (*Broker).servePull},
 
@@ -67,8 +69,6 @@ var routes = []route{
 // with the reason, so that nobody takes the refusal for a fault.
 var unserved = map[remoting.RequestCode]string{
 	remoting.ReqEndTransaction:             "transactions are not served by this version",
-	remoting.ReqSendReplyMessage:           "request-reply is not served by this version",
-	remoting.ReqSendReplyMessageV2:         "request-reply is not served by this version",
 	remoting.ReqRecallMessage:              "timers are not served by this version",
 	remoting.ReqPopMessage:                 "pop consumption is not served by this version: use push or pull consumers",
 	remoting.ReqAckMessage:                 "pop consumption is not served by this version: use push or pull consumers",

@@ -141,29 +141,9 @@ func (b *Broker) prepareSend(c *netloop.Conn, cmd *remoting.Command, h *remoting
 // takeSend checks a send and adds its records to the loop's batch. An error is
 // a refusal of this send alone: nothing of it is in the batch.
 func (b *Broker) takeSend(state *loopState, c *netloop.Conn, cmd *remoting.Command, h *remoting.SendHeader) error {
-	if start := b.cfg.StartAcceptSendRequestTimeStamp; start > 0 && state.nowMs() < start {
-		return refuse(remoting.SystemError, "broker unable to service, until %d (startAcceptSendRequestTimeStamp)", start)
-	}
-	topic := b.topics.Get(h.Topic)
-	if topic == nil {
-		if err := meta.CheckTopic(string(h.Topic)); err != nil {
-			return err
-		}
-		return errNoTopic
-	}
-	if int32(b.cfg.BrokerPermission)&remoting.PermWrite == 0 && topic.Order {
-		return refuse(remoting.NoPermission, "the broker[%s] sending message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
-	}
-	if b.tables.System.NoSend(h.Topic) {
-		return refuse(remoting.NoPermission, "Sending message to topic[%s] is forbidden.", h.Topic)
-	}
-	if max(topic.WriteQueues, topic.ReadQueues) <= h.QueueID {
-		return refuse(remoting.InvalidParameter, "request queueId[%d] is illegal, topic:[%s] writeQueueNums:[%d] readQueueNums:[%d] producer:[%s]",
-			h.QueueID, h.Topic, topic.WriteQueues, topic.ReadQueues, c.Remote())
-	}
-	queueID := h.QueueID
-	if queueID < 0 {
-		queueID = rand.Int32N(max(topic.WriteQueues, 1))
+	topic, queueID, err := b.sendPlace(state, c, h)
+	if err != nil {
+		return err
 	}
 	if len(cmd.Body) == 0 {
 		return refuse(remoting.MessageIllegal, "message body is empty: topic %s, producer %s", h.Topic, c.Remote())
@@ -181,6 +161,38 @@ func (b *Broker) takeSend(state *loopState, c *netloop.Conn, cmd *remoting.Comma
 		return b.takeBatch(state, c, cmd, h, topic, queueID)
 	}
 	return b.takeOne(state, c, cmd, h, topic, queueID)
+}
+
+// sendPlace checks in Apache's order whether a send, or a reply, may be sent to
+// where it says, and gives its topic and queue. errNoTopic says that the topic
+// must be created first. On the loop. (As
+// AbstractSendMessageProcessor#msgCheck, 5.3.)
+func (b *Broker) sendPlace(state *loopState, c *netloop.Conn, h *remoting.SendHeader) (*meta.Topic, int32, error) {
+	if start := b.cfg.StartAcceptSendRequestTimeStamp; start > 0 && state.nowMs() < start {
+		return nil, 0, refuse(remoting.SystemError, "broker unable to service, until %d (startAcceptSendRequestTimeStamp)", start)
+	}
+	topic := b.topics.Get(h.Topic)
+	if topic == nil {
+		if err := meta.CheckTopic(string(h.Topic)); err != nil {
+			return nil, 0, err
+		}
+		return nil, 0, errNoTopic
+	}
+	if int32(b.cfg.BrokerPermission)&remoting.PermWrite == 0 && topic.Order {
+		return nil, 0, refuse(remoting.NoPermission, "the broker[%s] sending message is forbidden: brokerPermission is %d", b.cfg.BrokerIP1, b.cfg.BrokerPermission)
+	}
+	if b.tables.System.NoSend(h.Topic) {
+		return nil, 0, refuse(remoting.NoPermission, "Sending message to topic[%s] is forbidden.", h.Topic)
+	}
+	if max(topic.WriteQueues, topic.ReadQueues) <= h.QueueID {
+		return nil, 0, refuse(remoting.InvalidParameter, "request queueId[%d] is illegal, topic:[%s] writeQueueNums:[%d] readQueueNums:[%d] producer:[%s]",
+			h.QueueID, h.Topic, topic.WriteQueues, topic.ReadQueues, c.Remote())
+	}
+	queueID := h.QueueID
+	if queueID < 0 {
+		queueID = rand.Int32N(max(topic.WriteQueues, 1))
+	}
+	return topic, queueID, nil
 }
 
 // takeOne adds a single message.
@@ -329,10 +341,11 @@ func (b *Broker) refuseSend(c *netloop.Conn, cmd *remoting.Command, err error) {
 	c.SetOut(remoting.AppendReply(c.Out(), cmd.ReplyTo(), code, remark, b.sendFields, nil))
 }
 
-// isSend says whether a request is answered as a send.
+// isSend says whether a request is answered as a send; replies are.
 func isSend(code int32) bool {
 	switch remoting.RequestCode(code) {
-	case remoting.ReqSendMessage, remoting.ReqSendMessageV2, remoting.ReqSendBatchMessage:
+	case remoting.ReqSendMessage, remoting.ReqSendMessageV2, remoting.ReqSendBatchMessage,
+		remoting.ReqSendReplyMessage, remoting.ReqSendReplyMessageV2:
 		return true
 	}
 	return false

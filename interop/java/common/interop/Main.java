@@ -37,6 +37,7 @@ public final class Main {
         OrderSteps.add(steps);
         RetrySteps.add(steps);
         QuerySteps.add(steps);
+        ReplySteps.add(steps);
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);

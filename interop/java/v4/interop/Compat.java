@@ -6,6 +6,9 @@ import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** What the 4.9 and 5.3 client libraries spell differently: this is 4.9's spelling. */
 final class Compat {
+    /** Says whether request() without a callback waits for the answer: its request() waits for the answer. */
+    static final boolean REQUEST_WAITS = true;
+
     private Compat() {
     }
 

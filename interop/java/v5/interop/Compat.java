@@ -7,6 +7,9 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** What the 4.9 and 5.3 client libraries spell differently: this is 5.3's spelling. */
 final class Compat {
+    /** Says whether request() without a callback waits for the answer: its request() ends when the question has been sent, answered or not. */
+    static final boolean REQUEST_WAITS = false;
+
     private Compat() {
     }
 
