@@ -21,6 +21,7 @@ const (
 	recordCommit = 2 // offsets of one topic@group
 	recordForget = 3 // one topic@group is gone
 	recordDelay  = 4 // progress of the delay levels
+	recordReset  = 6 // offsets of one topic@group that were reset and not yet told to a consumer
 )
 
 // journalHead is length and CRC in front of each record.
@@ -85,12 +86,23 @@ func appendForget(dst []byte, key string) []byte {
 	return endRecord(dst, start)
 }
 
-// appendCommit writes the given queue offsets of one key.
+// appendCommit writes the given queue offsets of one key, those that are pending
+// resets as such.
 func appendCommit(dst []byte, key string, qs []queueOffset) []byte {
+	pending := func(q queueOffset) bool { return q.reset }
+	if slices.ContainsFunc(qs, pending) {
+		resets := slices.DeleteFunc(slices.Clone(qs), func(q queueOffset) bool { return !q.reset })
+		dst = appendQueues(dst, recordReset, key, resets)
+		qs = slices.DeleteFunc(slices.Clone(qs), pending)
+	}
+	return appendQueues(dst, recordCommit, key, qs)
+}
+
+func appendQueues(dst []byte, kind byte, key string, qs []queueOffset) []byte {
 	const queuesMax = 4096 // keeps a record far below recordBytesMax
 	for chunk := range slices.Chunk(qs, queuesMax) {
 		var start int
-		dst, start = beginRecord(dst, recordCommit)
+		dst, start = beginRecord(dst, kind)
 		dst = binary.BigEndian.AppendUint16(dst, uint16(len(key)))
 		dst = append(dst, key...)
 		for _, q := range chunk {
@@ -116,6 +128,7 @@ func appendDelay(dst []byte, p DelayProgress) []byte {
 type replay interface {
 	base(file byte, f fingerprint)
 	commit(key string, queue int32, offset int64)
+	reset(key string, queue int32, offset int64)
 	forget(key string)
 	delay(p DelayProgress)
 }
@@ -160,7 +173,9 @@ func replayRecord(payload []byte, r replay) error {
 	case recordForget:
 		r.forget(string(b))
 	case recordCommit:
-		return replayCommit(b, r)
+		return replayCommit(b, r.commit)
+	case recordReset:
+		return replayCommit(b, r.reset)
 	case recordDelay:
 		return replayDelay(b, r)
 	default:
@@ -169,7 +184,7 @@ func replayRecord(payload []byte, r replay) error {
 	return nil
 }
 
-func replayCommit(b []byte, r replay) error {
+func replayCommit(b []byte, each func(key string, queue int32, offset int64)) error {
 	if len(b) < 2 || len(b) < 2+int(binary.BigEndian.Uint16(b)) {
 		return fmt.Errorf("commit of %d bytes, too short for its key", len(b))
 	}
@@ -179,7 +194,7 @@ func replayCommit(b []byte, r replay) error {
 		return fmt.Errorf("commit with %d bytes of offsets, want a multiple of 12", len(b))
 	}
 	for ; len(b) > 0; b = b[12:] {
-		r.commit(key, int32(binary.BigEndian.Uint32(b)), int64(binary.BigEndian.Uint64(b[4:])))
+		each(key, int32(binary.BigEndian.Uint32(b)), int64(binary.BigEndian.Uint64(b[4:])))
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ func (r *recorder) base(file byte, f fingerprint) {
 func (r *recorder) commit(key string, queue int32, offset int64) {
 	r.got = append(r.got, fmt.Sprintf("commit %s %d %d", key, queue, offset))
 }
+func (r *recorder) reset(key string, queue int32, offset int64) {
+	r.got = append(r.got, fmt.Sprintf("reset %s %d %d", key, queue, offset))
+}
 func (r *recorder) forget(key string) { r.got = append(r.got, "forget "+key) }
 func (r *recorder) delay(p DelayProgress) {
 	r.got = append(r.got, fmt.Sprintf("delay %d %v", p.ScanFrom, p.Next))
@@ -27,12 +30,12 @@ func sampleJournal() []byte {
 	b = appendCommit(b, "T@g", []queueOffset{{id: 0, offset: 5}, {id: 7, offset: 1 << 40}})
 	b = appendForget(b, "T@g")
 	b = appendDelay(b, DelayProgress{ScanFrom: 1234, Next: map[int32]int64{1: 10, 18: 3}})
-	return appendCommit(b, "T2@g", []queueOffset{{id: 1, offset: 0}})
+	return appendCommit(b, "T2@g", []queueOffset{{id: 1, offset: 0}, {id: 2, offset: 8, reset: true}})
 }
 
 var sampleReplay = []string{
 	"base 1 2 297bd0aa", "commit T@g 0 5", "commit T@g 7 1099511627776", "forget T@g",
-	"delay 1234 map[1:10 18:3]", "commit T2@g 1 0",
+	"delay 1234 map[1:10 18:3]", "reset T2@g 2 8", "commit T2@g 1 0",
 }
 
 func TestJournalRoundTrip(t *testing.T) {

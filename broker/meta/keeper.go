@@ -256,6 +256,7 @@ func (k *keeper) startJournal() error {
 	if p := k.delay.Progress(); p.ScanFrom >= 0 {
 		b = appendDelay(b, p)
 	}
+	b = k.offsets.appendResets(b)
 	if k.file != nil {
 		k.file.Close()
 		k.file = nil

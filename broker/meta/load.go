@@ -94,6 +94,7 @@ func (b *baseFinder) base(file byte, f fingerprint) {
 	}
 }
 func (b *baseFinder) commit(string, int32, int64) { b.changes = true }
+func (b *baseFinder) reset(string, int32, int64)  { b.changes = true }
 func (b *baseFinder) forget(string)               { b.changes = true }
 func (b *baseFinder) delay(p DelayProgress)       { b.changes = b.changes || !maps.Equal(p.Next, b.next) }
 
@@ -111,9 +112,15 @@ func (l *loader) commit(key string, queue int32, offset int64) {
 	}
 }
 
+func (l *loader) reset(key string, queue int32, offset int64) {
+	if l.continues[fileOffsets] {
+		l.k.offsets.loadReset(key, queue, offset)
+	}
+}
+
 func (l *loader) forget(key string) {
 	if l.continues[fileOffsets] {
-		delete(l.k.offsets.byKey, key)
+		l.k.offsets.unload(key)
 	}
 }
 

@@ -23,6 +23,7 @@
 //	payload  1 base     file int8 (1 consumerOffset.json, 2 delayOffset.json) | length int64 | CRC-32C int32
 //	         2 commit   length of key int16 | topic@group | (queueId int32 | offset int64)...
 //	         3 forget   topic@group
+//	         6 reset    as 2: the offset was set by an operator, and no consumer was told yet
 //	         4 delay    log offset to scan from int64 | (level int32 | next queue offset int64)...
 //
 // A base record names, by length and CRC, a version of a JSON file that the

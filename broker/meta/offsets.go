@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // QueueIDMax bounds the queue ids an offset is kept for, so that a wild number
@@ -37,6 +38,8 @@ type Offsets struct {
 	forgotten []string        // keys deleted since
 	waiters   []func(error)   // told when all of the above is written
 
+	resets atomic.Int32 // queues whose reset is pending (resets.go)
+
 	keeper *keeper
 }
 
@@ -53,7 +56,9 @@ type groupOffsets struct {
 type queueOffset struct {
 	id        int32
 	unwritten bool // changed since the journal last saw it
+	reset     bool // offset was set by Reset, and no consumer was told yet
 	offset    int64
+	pulled    int64 // where the last pull ended; 0 before the first. For statistics, never saved
 }
 
 func newOffsets(k *keeper) *Offsets {
@@ -61,7 +66,8 @@ func newOffsets(k *keeper) *Offsets {
 }
 
 // Commit sets the next offset of (topic, group, queueId). Going back is
-// allowed. A negative offset, a queueId outside [0, QueueIDMax] or a name too
+// allowed; while a reset is pending the commit is of before it, and ignored. A
+// negative offset, a queueId outside [0, QueueIDMax] or a name too
 // long to be one is ignored; callers check them where they can answer.
 func (o *Offsets) Commit(topic, group []byte, queueID int32, offset int64) {
 	e := o.entry(topic, group)
@@ -107,7 +113,7 @@ func (o *Offsets) afterWrite(done func(error)) {
 
 // entry finds or makes the entry of a key.
 func (o *Offsets) entry(topic, group []byte) *groupOffsets {
-	if e := o.find(topic, group); e != nil {
+	if e := findOffsets(o, topic, group); e != nil {
 		return e
 	}
 	if len(topic)+1+len(group) > keyBytesMax {
@@ -124,7 +130,9 @@ func (o *Offsets) entry(topic, group []byte) *groupOffsets {
 	return e
 }
 
-func (o *Offsets) find(topic, group []byte) *groupOffsets {
+// findOffsets finds the entry of a key without allocation; nil when there is
+// none.
+func findOffsets[T string | []byte](o *Offsets, topic, group T) *groupOffsets {
 	var buf [keyBytesMax]byte
 	if len(topic)+1+len(group) > len(buf) {
 		return nil
@@ -141,10 +149,17 @@ func (o *Offsets) set(e *groupOffsets, queueID int32, offset int64) (wake bool) 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.at(queueID)
-	if q.offset == offset {
+	if q.offset == offset || q.reset {
 		return false
 	}
-	q.offset, q.unwritten = offset, true
+	q.offset = offset
+	return o.touch(e, q)
+}
+
+// touch has a changed queue journaled, and says whether the keeper must be
+// woken. The caller holds e.mu.
+func (o *Offsets) touch(e *groupOffsets, q *queueOffset) (wake bool) {
+	q.unwritten = true
 	if e.inDirty {
 		return false
 	}
@@ -173,22 +188,30 @@ func (e *groupOffsets) at(id int32) *queueOffset {
 // Get gives the next offset of (topic, group, queueId), false when none is
 // known. It doesn't allocate.
 func (o *Offsets) Get(topic, group []byte, queueID int32) (int64, bool) {
-	e := o.find(topic, group)
+	e := findOffsets(o, topic, group)
 	if e == nil {
 		return 0, false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(e.queues, queueID, func(q queueOffset, id int32) int { return cmp.Compare(q.id, id) })
-	if !ok || e.queues[i].offset < 0 {
-		return 0, false
+	if q := e.get(queueID); q != nil && q.offset >= 0 {
+		return q.offset, true
 	}
-	return e.queues[i].offset, true
+	return 0, false
+}
+
+// get finds a queue; nil when there is none. The caller holds e.mu.
+func (e *groupOffsets) get(id int32) *queueOffset {
+	i, ok := slices.BinarySearchFunc(e.queues, id, func(q queueOffset, id int32) int { return cmp.Compare(q.id, id) })
+	if !ok {
+		return nil
+	}
+	return &e.queues[i]
 }
 
 // Queues gives a copy of all offsets of (topic, group).
 func (o *Offsets) Queues(topic, group string) map[int32]int64 {
-	e := o.find([]byte(topic), []byte(group))
+	e := findOffsets(o, topic, group)
 	if e == nil {
 		return nil
 	}
@@ -220,15 +243,22 @@ func (o *Offsets) Groups(topic string) []string {
 func (o *Offsets) matching(pick func(topic, group string) (string, bool)) []string {
 	var out []string
 	o.mu.RLock()
-	for key := range o.byKey {
+	for key, e := range o.byKey {
 		topic, group, _ := strings.Cut(key, string(keySeparator))
-		if name, ok := pick(topic, group); ok {
+		if name, ok := pick(topic, group); ok && e.committed() {
 			out = append(out, name)
 		}
 	}
 	o.mu.RUnlock()
 	slices.Sort(out)
 	return out
+}
+
+// committed says whether any offset is known: pulls alone are none.
+func (e *groupOffsets) committed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.queues, func(q queueOffset) bool { return q.offset >= 0 })
 }
 
 // DeleteTopic forgets all offsets of a topic.
@@ -242,20 +272,27 @@ func (o *Offsets) DeleteGroup(group string) {
 }
 
 func (o *Offsets) deleteIf(match func(topic, group string) bool) {
+	for _, e := range o.removeIf(match) {
+		o.dropResets(e)
+	}
+}
+
+func (o *Offsets) removeIf(match func(topic, group string) bool) (removed []*groupOffsets) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dirtyMu.Lock()
 	defer o.dirtyMu.Unlock()
-	n := len(o.forgotten)
-	for key := range o.byKey {
+	for key, e := range o.byKey {
 		if topic, group, _ := strings.Cut(key, string(keySeparator)); match(topic, group) {
 			delete(o.byKey, key)
 			o.forgotten = append(o.forgotten, key)
+			removed = append(removed, e)
 		}
 	}
-	if len(o.forgotten) > n {
+	if len(removed) > 0 {
 		o.keeper.kickDirty()
 	}
+	return removed
 }
 
 // drain moves what is unwritten into dst as journal records. Called by the
@@ -305,15 +342,12 @@ func (e *groupOffsets) takeUnwritten() (dst []queueOffset) {
 
 // snapshot copies the whole table: what consumerOffset.json holds.
 func (o *Offsets) snapshot() map[string]intMap {
-	o.mu.RLock()
-	entries := make([]*groupOffsets, 0, len(o.byKey))
-	for _, e := range o.byKey {
-		entries = append(entries, e)
-	}
-	o.mu.RUnlock()
+	entries := o.entries()
 	out := make(map[string]intMap, len(entries))
 	for _, e := range entries {
-		out[e.key] = e.copy()
+		if queues := e.copy(); len(queues) > 0 {
+			out[e.key] = queues
+		}
 	}
 	return out
 }
@@ -339,7 +373,12 @@ func (o *Offsets) load(key string, queues map[int32]int64) {
 	e := o.loading(key)
 	for id, offset := range queues {
 		if id >= 0 && id <= QueueIDMax {
-			e.at(id).offset = offset
+			q := e.at(id)
+			if q.reset {
+				q.reset = false
+				o.resets.Add(-1)
+			}
+			q.offset = offset
 		}
 	}
 }
