@@ -304,8 +304,12 @@ func (r *recovery) queueFor(off message.LogOffset, rec []byte) (*consumequeue.Qu
 	return s.queueOf(rec), nil
 }
 
-// stale says whether a record is a remnant that must not come back.
+// stale says whether a record is a remnant that must not come back. Below the
+// mark none is: all of it was durable when the mark was written.
 func (r *recovery) stale(off message.LogOffset, rec []byte, q *consumequeue.Queue) error {
+	if r.marked && off < r.strict {
+		return nil
+	}
 	stored, strict := message.StoreMillisOf(rec), off >= r.strict
 	back := stored < r.newest
 	gap := false

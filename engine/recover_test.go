@@ -2,11 +2,14 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -399,5 +402,44 @@ func TestCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.FS = clone
+	}
+}
+
+// TestRebuildBelowMark holds that nothing below the dispatch mark is taken for
+// a remnant, whatever it says of itself: a rebuild of lost queues from a log
+// with a record that enters no queue, stored later than those behind it, must
+// not end the log there.
+func TestRebuildBelowMark(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, testConfig(fs))
+	var items []Item
+	for i := range 20 {
+		items = append(items, send(t, s, "T", 0, fmt.Sprint("m", i)))
+	}
+	mustClose(t, s)
+	f, err := fs.Open("/store/commitlog/00000000000000000000", vfs.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rollback := []byte{0, 0, 0, byte(message.SysFlagTransactionRollback)}
+	future := binary.BigEndian.AppendUint64(nil, uint64(items[5].StoreMillis+time.Hour.Milliseconds()))
+	_, err1 := f.WriteAt(rollback, int64(items[5].LogOffset)+36)
+	_, err2 := f.WriteAt(future, int64(items[5].LogOffset)+56)
+	if err := errors.Join(err1, err2, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/store/consumequeue/T/0/00000000000000000000", "/store/consumequeue/T/0", "/store/consumequeue/T"} {
+		if err := fs.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = mustOpen(t, testConfig(fs))
+	defer mustClose(t, s)
+	if q := s.FindQueue("T", 0); q == nil || q.Max() != 20 {
+		t.Fatalf("queue after the rebuild: %+v, want 20 messages", q)
+	}
+	got := bodies(t, s, "T", 0)
+	if len(got) != 19 || got[4] != "m4" || got[5] != "m6" || got[18] != "m19" {
+		t.Errorf("messages after the rebuild: %v", got)
 	}
 }
