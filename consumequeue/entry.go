@@ -36,8 +36,8 @@ func (e Entry) Filler() bool { return e.LogOffset == 0 && e.Size == math.MaxInt3
 // End is the log offset behind the record.
 func (e Entry) End() message.LogOffset { return e.LogOffset + message.LogOffset(e.Size) }
 
-// valid says whether e was ever written.
-func (e Entry) valid() bool { return e.LogOffset >= 0 && e.Size > 0 }
+// Valid says whether e was ever written.
+func (e Entry) Valid() bool { return e.LogOffset >= 0 && e.Size > 0 }
 
 func appendEntry(dst []byte, e Entry) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(e.LogOffset))
@@ -45,8 +45,8 @@ func appendEntry(dst []byte, e Entry) []byte {
 	return binary.BigEndian.AppendUint64(dst, uint64(e.TagsCode))
 }
 
-// decodeEntry reads the entry at the start of b, which has EntryBytes.
-func decodeEntry(b []byte) Entry {
+// DecodeEntry reads the entry at the start of b, which has EntryBytes.
+func DecodeEntry(b []byte) Entry {
 	_ = b[EntryBytes-1]
 	return Entry{
 		LogOffset: message.LogOffset(binary.BigEndian.Uint64(b)),
@@ -85,6 +85,15 @@ func newKind(dir string, unitBytes, fileBytes int64, key string) *kind {
 	return &kind{dir: dir, unitBytes: unitBytes, fileBytes: fileBytes, units: fileBytes / unitBytes, key: key, batch: unitBytes == BatchUnitBytes}
 }
 
+// DecodeBatchUnit reads the unit of a batch queue at the start of b, which has
+// BatchUnitBytes: its entry, and the offset of the record's first message.
+func DecodeBatchUnit(b []byte) (e Entry, base message.QueueOffset) {
+	u := batchKind.decode(b)
+	return u.Entry, message.QueueOffset(u.base)
+}
+
+var batchKind = kind{batch: true}
+
 // append appends a unit as files hold it.
 func (k *kind) append(dst []byte, u unit) []byte {
 	dst = appendEntry(dst, u.Entry)
@@ -101,7 +110,7 @@ func (k *kind) append(dst []byte, u unit) []byte {
 // decode reads the unit at the start of b. One of a batch queue whose base or
 // count is none is not valid.
 func (k *kind) decode(b []byte) unit {
-	u := unit{Entry: decodeEntry(b)}
+	u := unit{Entry: DecodeEntry(b)}
 	if !k.batch {
 		return u
 	}

@@ -376,7 +376,7 @@ func (s *Set) cutBehind(q *Queue, n, end int64, damaged bool) error {
 // of which nothing can be trusted still says where it stood.
 func (r *unitReader) loadMarks(first, n int64) error {
 	u, err := r.unit(first)
-	if err != nil || !u.valid() {
+	if err != nil || !u.Valid() {
 		return err
 	}
 	b := r.q.batch
@@ -418,7 +418,7 @@ func (q *Queue) loadEnds(n int64) error {
 func (r *unitReader) lastTrusted(first, end int64) (int64, error) {
 	trusted := func(n int64) (bool, error) {
 		e, err := r.unit(n)
-		return e.valid() && e.LogOffset < r.s.cfg.Trust, err
+		return e.Valid() && e.LogOffset < r.s.cfg.Trust, err
 	}
 	for base := end - r.q.kind.units; base >= first; base -= r.q.kind.units {
 		ok, err := trusted(base)
@@ -462,7 +462,7 @@ func (r *unitReader) firstUntrusted(base int64) (lo int64, more bool, err error)
 		return 0, false, err
 	}
 	for lo = base; len(b) > 0; b = b[k.unitBytes:] {
-		if e := k.decode(b); !e.valid() || e.LogOffset >= r.s.cfg.Trust {
+		if e := k.decode(b); !e.Valid() || e.LogOffset >= r.s.cfg.Trust {
 			return lo, false, nil
 		}
 		lo++
@@ -489,7 +489,7 @@ func (r *unitReader) walk(from, end int64) (int64, error) {
 		}
 		for i := range n {
 			e := k.decode(part[i*k.unitBytes:])
-			if !e.valid() || !e.Filler() && e.LogOffset < log {
+			if !e.Valid() || !e.Filler() && e.LogOffset < log {
 				return from + i, nil
 			}
 			if !e.Filler() {

@@ -357,8 +357,8 @@ func (s *Set) readFile(q *Queue, dst []Entry, from int64, wait bool) (int, error
 	}
 	defer putBytes(p, buf)
 	for i := range len(buf) / EntryBytes {
-		dst[i] = decodeEntry(buf[i*EntryBytes:])
-		if !dst[i].valid() {
+		dst[i] = DecodeEntry(buf[i*EntryBytes:])
+		if !dst[i].Valid() {
 			return i, q.damaged(i, from, dst[0])
 		}
 	}
@@ -375,7 +375,7 @@ func (s *Set) readUnits(q *Queue, dst []unit, from int64) (int, error) {
 	size := int(q.kind.unitBytes)
 	for i := range len(buf) / size {
 		dst[i] = q.kind.decode(buf[i*size:])
-		if !dst[i].valid() {
+		if !dst[i].Valid() {
 			return i, q.damaged(i, from, dst[0].Entry)
 		}
 	}

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"bytes"
-
-	"github.com/ringmq/ringmq/message"
-)
+import "github.com/ringmq/ringmq/message"
 
 // indexRecord enters a record's UNIQ_KEY and each of its KEYS into the index;
 // records that roll a transaction back are not indexed (IndexService#buildIndex).
@@ -13,31 +9,8 @@ func (s *Store) indexRecord(rec []byte, off message.LogOffset, storeMillis int64
 	if message.SysFlagOf(rec)&message.SysFlagTransactionMask == message.SysFlagTransactionRollback {
 		return
 	}
-	var uniq, keys []byte
-	message.EachProperty(message.PropertiesOf(rec), func(name, value []byte) bool {
-		switch string(name) {
-		case message.PropUniqKey:
-			uniq = value
-		case message.PropKeys:
-			keys = value
-		}
-		return true
-	})
 	topic := message.TopicOf(rec)
-	if len(uniq) > 0 {
-		s.indexKey(topic, uniq, off, storeMillis)
-	}
-	for len(keys) > 0 {
-		key := keys
-		if i := bytes.IndexByte(keys, ' '); i >= 0 {
-			key, keys = keys[:i], keys[i+1:]
-		} else {
-			keys = nil
-		}
-		if len(key) > 0 {
-			s.indexKey(topic, key, off, storeMillis)
-		}
-	}
+	message.EachKey(rec, func(key []byte) { s.indexKey(topic, key, off, storeMillis) })
 }
 
 // indexKey enters one key. A key that cannot be entered (a full disk) is lost

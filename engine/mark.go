@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/ringmq/ringmq/internal/vfs"
@@ -168,4 +169,32 @@ func (m *markFile) advance(p point, recCRC uint32, indexEnd message.LogOffset, c
 
 func (m *markFile) close() error {
 	return errors.Join(m.slots.f.Close(), m.check.f.Close())
+}
+
+// A DurableMark is what the dispatch mark of a store says of it.
+type DurableMark struct {
+	Dispatched message.LogOffset // every record below has its entries in ConsumeQueues on the disk
+	Indexed    message.LogOffset // every record below is in the key index
+	Queues     int64             // ConsumeQueues that have had an entry
+}
+
+// ReadMark reads the dispatch mark of the store in dir as it lies there, for
+// tools; ok is false where there is none, or none that is whole. It changes
+// nothing.
+func ReadMark(fsys vfs.FS, dir string) (m DurableMark, ok bool, err error) {
+	b, err := fsys.ReadFile(filepath.Join(dir, markName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, false, nil
+	}
+	if err != nil {
+		return m, false, err
+	}
+	var best mark
+	for slot := 0; slot < 2*markSlotBytes && slot < len(b); slot += markSlotBytes {
+		var x mark
+		if x.decode(b[slot:]) && (!ok || x.seq > best.seq) {
+			best, ok = x, true
+		}
+	}
+	return DurableMark{Dispatched: best.end, Indexed: best.indexEnd, Queues: best.queues}, ok, nil
 }

@@ -165,3 +165,33 @@ func DeleteProperty(dst, props []byte, name string) []byte {
 	}
 	return dst
 }
+
+// EachKey calls fn with every key a record is found by: its UNIQ_KEY, then each
+// of its KEYS, which stand apart by spaces. The slices alias rec. It does not
+// allocate.
+func EachKey(rec []byte, fn func(key []byte)) {
+	var uniq, keys []byte
+	EachProperty(PropertiesOf(rec), func(name, value []byte) bool {
+		switch string(name) {
+		case PropUniqKey:
+			uniq = value
+		case PropKeys:
+			keys = value
+		}
+		return true
+	})
+	if len(uniq) > 0 {
+		fn(uniq)
+	}
+	for len(keys) > 0 {
+		key := keys
+		if i := bytes.IndexByte(keys, ' '); i >= 0 {
+			key, keys = keys[:i], keys[i+1:]
+		} else {
+			keys = nil
+		}
+		if len(key) > 0 {
+			fn(key)
+		}
+	}
+}

@@ -49,12 +49,13 @@ tools and configuration files work with it unchanged.
 
   ringmq server                   NameServer and broker in one process, data in ./data
   ringmq namesrv -c FILE          a NameServer
-  ringmq broker -c FILE -n ADDRS  a broker`,
+  ringmq broker -c FILE -n ADDRS  a broker
+  ringmq store verify DIR         is everything in a store as it should be?`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serverCommand(), namesrvCommand(), brokerCommand(), benchCommand())
+	root.AddCommand(serverCommand(), namesrvCommand(), brokerCommand(), storeCommand(), benchCommand())
 	return root
 }

@@ -23,7 +23,7 @@ var levels = [][]string{
 	{"console", "bench/compare", "internal/mqtest", "internal/alert"},
 	{"bench"},
 	{"broker", "namesrv", "controller"},
-	{"broker/meta"},
+	{"broker/meta", "engine/inspect"},
 	{"engine"},
 	{"commitlog", "consumequeue", "flush", "ha", "engine/index"},
 	{"internal/segment"},
