@@ -277,11 +277,7 @@ func compileSubscriptions(data *remoting.ConsumerData) map[string]*subscription 
 // error is ready to be answered.
 func compileExpression(kind, expr string) (filter.Filter, error) {
 	f, err := filter.Parse(kind, expr)
-	var unsupported *filter.UnsupportedError
-	switch {
-	case errors.As(err, &unsupported):
-		return nil, refuse(remoting.SystemError, "The broker does not support consumer to filter message by %s", kind)
-	case err != nil:
+	if err != nil {
 		return nil, refuse(remoting.SubscriptionParseFailed, "parse the consumer's subscription failed: %v", err)
 	}
 	if tags, ok := f.(filter.Tags); ok && tags.All() {

@@ -98,6 +98,7 @@ type PullConfig struct {
 	LongPollingEnable                 bool  `key:"longPollingEnable"`
 	ShortPollingTimeMills             int64 `key:"shortPollingTimeMills"`
 	LitePullMessageEnable             bool  `key:"litePullMessageEnable"`
+	EnablePropertyFilter              bool  `key:"enablePropertyFilter"` // SQL92
 	MaxTransferBytesOnMessageInMemory int   `key:"maxTransferBytesOnMessageInMemory"`
 	MaxTransferCountOnMessageInMemory int   `key:"maxTransferCountOnMessageInMemory"`
 	MaxTransferBytesOnMessageInDisk   int   `key:"maxTransferBytesOnMessageInDisk"`

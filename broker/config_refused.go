@@ -46,7 +46,6 @@ var refusedKeys = []config.Key{
 	refusedTrue("forceVerifyPropCRC", "check that checksum", "this checksum does not exist yet"),
 	refusedTrue("enableLmq", "light message queues", "light message queues do not exist yet"),
 	refusedTrue("enableMultiDispatch", "one message in several queues", "light message queues do not exist yet"),
-	refusedTrue("enablePropertyFilter", "SQL92 subscriptions", "SQL92 filters do not exist yet"),
 	refusedTrue("rejectPullConsumerEnable", "refuse pull consumers", "it does not exist yet, and pull consumers would be served"),
 	refusedTrue("disableConsumeIfConsumerReadSlowly", "stop groups that are too far behind", "it does not exist yet, and such groups would go on"),
 	refusedTrue("coldDataFlowControlEnable", "slow down groups that read old messages", "it does not exist yet; old messages are read beside the event loops in any case"),

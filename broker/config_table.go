@@ -125,6 +125,7 @@ var sendKeys = []config.Key{
 var pullKeys = []config.Key{
 	live(boolean("longPollingEnable", "true", "hold a pull that finds nothing for as long as the client asks")),
 	live(number("shortPollingTimeMills", "ms", "1000", 0, dayMs, "how long it is held otherwise")),
+	important(live(boolean("enablePropertyFilter", "true", "serve subscriptions by SQL92 expression; Apache's default is false"))),
 	live(boolean("litePullMessageEnable", "true", "serve lite pull consumers (request 361)")),
 	live(number("maxTransferBytesOnMessageInMemory", "bytes", "262144", 1, 16*mib, "most bytes of one pull's answer, the first message apart")),
 	live(number("maxTransferCountOnMessageInMemory", "messages", "32", 1, 65535, "most messages of one pull's answer")),

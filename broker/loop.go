@@ -44,7 +44,7 @@ type loopState struct {
 	record message.Message
 	got    engine.GetResult
 
-	filters map[string]filter.Filter // compiled tag expressions, by text
+	filters map[filterKey]filter.Filter // compiled expressions that pulls have carried
 	// Scratch buffers, by what they hold.
 	props, scratch, topic, ids, head []byte
 }
@@ -162,25 +162,23 @@ func (state *loopState) nowMs() int64 {
 // filtersKept bounds the compiled expressions a loop keeps.
 const filtersKept = 1024
 
+// A filterKey is an expression as a pull carries it. An empty kind means tags.
+type filterKey struct{ kind, expr string }
+
 // compile returns the filter of an expression that a pull carries; pull
 // consumers send the same few with every request, so they are kept. nil passes
-// everything.
+// everything. The error is a refusal.
 func (state *loopState) compile(kind, expr []byte) (filter.Filter, error) {
-	if len(expr) == 0 || string(expr) == filter.SubAll {
-		if len(kind) == 0 || string(kind) == filter.TypeTag {
-			return nil, nil
-		}
-	}
-	if f, ok := state.filters[string(expr)]; ok && (len(kind) == 0 || string(kind) == filter.TypeTag) {
+	if f, ok := state.filters[filterKey{string(kind), string(expr)}]; ok {
 		return f, nil
 	}
-	f, err := filter.Parse(string(kind), string(expr))
+	f, err := compileExpression(string(kind), string(expr))
 	if err != nil {
-		return nil, refuse(remoting.SubscriptionParseFailed, "parse the consumer's subscription failed: %v", err)
+		return nil, err
 	}
 	if state.filters == nil || len(state.filters) >= filtersKept {
-		state.filters = make(map[string]filter.Filter)
+		state.filters = make(map[filterKey]filter.Filter)
 	}
-	state.filters[string(expr)] = f
+	state.filters[filterKey{string(kind), string(expr)}] = f
 	return f, nil
 }

@@ -75,9 +75,11 @@ const (
 	PropTransientPrefix         = "__RMQ.TRANSIENT." // never stored
 )
 
-// nextProperty cuts the first pair off props. ok is false for a piece that
-// Java's MessageDecoder drops too: no separator, or an empty name or value.
-func nextProperty(props []byte) (name, value, rest []byte, ok bool) {
+// NextProperty cuts the first pair off props: a step of EachProperty for callers
+// that cannot afford a function value. ok is false for a piece that Java's
+// MessageDecoder drops too: no separator, or an empty name or value. name, value
+// and rest alias props.
+func NextProperty(props []byte) (name, value, rest []byte, ok bool) {
 	end := bytes.IndexByte(props, PropertySeparator)
 	pair := props
 	if end >= 0 {
@@ -95,7 +97,7 @@ func nextProperty(props []byte) (name, value, rest []byte, ok bool) {
 // props. It does not allocate.
 func EachProperty(props []byte, fn func(name, value []byte) bool) {
 	for len(props) > 0 {
-		name, value, rest, ok := nextProperty(props)
+		name, value, rest, ok := NextProperty(props)
 		if ok && !fn(name, value) {
 			return
 		}
@@ -107,7 +109,7 @@ func EachProperty(props []byte, fn func(name, value []byte) bool) {
 // several names costs one pass each: use EachProperty on the hot path.
 func Property(props []byte, name string) (value []byte, ok bool) {
 	for len(props) > 0 {
-		n, v, rest, is := nextProperty(props)
+		n, v, rest, is := NextProperty(props)
 		if is && string(n) == name {
 			value, ok = v, true
 		}
@@ -154,7 +156,7 @@ func closeProperties(dst []byte) []byte {
 // be props[:0].
 func DeleteProperty(dst, props []byte, name string) []byte {
 	for len(props) > 0 {
-		n, v, rest, ok := nextProperty(props)
+		n, v, rest, ok := NextProperty(props)
 		if ok && string(n) != name {
 			dst = append(dst, n...)
 			dst = append(dst, NameValueSeparator)

@@ -34,27 +34,29 @@ type Filter interface {
 	MatchRecord(rec []byte) bool
 }
 
-// UnsupportedError is returned for an expression type that cannot be evaluated.
-type UnsupportedError struct{ Type string }
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("filter: expression type %q is not supported yet, want %q", e.Type, TypeTag)
-}
+// IsTag says whether an expression type, as clients spell it, means tags.
+func IsTag(expressionType string) bool { return expressionType == "" || expressionType == TypeTag }
 
 // ErrSyntax is returned for an expression that cannot be parsed.
 var ErrSyntax = errors.New("filter: bad expression")
 
-// Parse compiles an expression of the given type. Errors are ErrSyntax or an
-// *UnsupportedError.
+// Parse compiles an expression of the given type. Errors are ErrSyntax, those of
+// SQL92 a *SyntaxError.
 func Parse(expressionType, expr string) (Filter, error) {
-	if expressionType != "" && expressionType != TypeTag {
-		return nil, &UnsupportedError{Type: expressionType}
+	var f Filter
+	var err error
+	switch {
+	case IsTag(expressionType):
+		f, err = ParseTags(expr)
+	case expressionType == TypeSQL92:
+		f, err = ParseSQL(expr)
+	default:
+		err = fmt.Errorf("%w: got expression type %q, want %s or %s", ErrSyntax, expressionType, TypeTag, TypeSQL92)
 	}
-	t, err := ParseTags(expr)
 	if err != nil {
 		return nil, err
 	}
-	return t, nil
+	return f, nil
 }
 
 // Tags is a subscription to some tags, or to everything.

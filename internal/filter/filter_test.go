@@ -2,6 +2,7 @@ package filter
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,9 +96,15 @@ func TestParseTypes(t *testing.T) {
 	if _, err := Parse("", "A"); err != nil {
 		t.Errorf("no type: %v", err)
 	}
-	var un *UnsupportedError
-	if _, err := Parse(TypeSQL92, "a > 1"); !errors.As(err, &un) || un.Type != TypeSQL92 {
+	if f, err := Parse(TypeSQL92, "a > 1"); err != nil || !f.NeedsRecord() || !f.MatchCode(1) {
 		t.Errorf("SQL92: %v", err)
+	}
+	if f, err := Parse("JS", "a"); f != nil || !errors.Is(err, ErrSyntax) || !strings.Contains(err.Error(), `"JS"`) {
+		t.Errorf("an unknown type: %v", err)
+	}
+	var se *SyntaxError
+	if f, err := Parse(TypeSQL92, "a >"); f != nil || !errors.As(err, &se) {
+		t.Errorf("bad SQL92: %v", err)
 	}
 	if _, err := Parse(TypeTag, "||"); !errors.Is(err, ErrSyntax) {
 		t.Errorf("bad tags: %v", err)
