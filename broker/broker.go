@@ -130,6 +130,8 @@ func (b *Broker) open() (err error) {
 			b.notices.notify(group)
 		}
 	}
+	b.clients.allowed, b.clients.conflict, b.clients.renewed = b.allowExpression, b.logConflict, b.renewHeld
+	b.clients.save = b.tables.Filters.Sync
 	b.clients.left, b.clients.scanned = b.locks.free, b.locks.expire
 	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
 	b.holds = newHoldTable(b, holdsMax)
@@ -144,6 +146,7 @@ func (b *Broker) openTables() (err error) {
 		Dir:          filepath.Join(b.cfg.StorePathRootDir, "config"),
 		Logger:       b.log.With("room", "meta"),
 		ManualGroups: !b.cfg.AutoCreateSubscriptionGroup,
+		FilterKeep:   b.cfg.FilterDataCleanTimeSpan,
 		System: meta.SystemConfig{
 			BrokerClusterName:     b.cfg.BrokerClusterName,
 			BrokerName:            b.cfg.BrokerName,

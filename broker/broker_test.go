@@ -192,7 +192,7 @@ func TestPullCodes(t *testing.T) {
 		{"a tag with the same hash", pullFields("T", 0, 0, "subscription", "Aa"), remoting.PullRetryImmediately, "3"},
 		{"no such queue", pullFields("T", 99, 0), remoting.InvalidParameter, ""},
 		{"no such topic", pullFields("Nope", 0, 0), remoting.TopicNotExist, ""},
-		{"SQL92", pullFields("T", 0, 0, "expressionType", "SQL92", "subscription", "a > 1"), remoting.SubscriptionParseFailed, ""},
+		{"no expression of a kind that is known", pullFields("T", 0, 0, "expressionType", "XPATH", "subscription", "a > 1"), remoting.SubscriptionParseFailed, ""},
 		{"subscribed by no heartbeat", pullFields("T", 0, 0, "sysFlag", "0"), remoting.SubscriptionNotExist, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

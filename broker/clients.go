@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -29,17 +29,23 @@ var errClientExpired = errors.New("no heartbeat for too long")
 // change counts whatever its subVersion says, and tag hashes are computed here.
 //
 // Any goroutine may call any method. Subscription, which each pull asks, takes
-// no lock when the client itself has subscribed. changed and left are called
-// without a lock held.
+// no lock when the client itself has subscribed. But for save, the functions are
+// called without a lock held.
 type clientTable struct {
 	now       func() time.Time
-	expiry    time.Duration                      // channelExpiredTimeout
-	changed   func(group string)                 // who is in the group, or what topics it has, is another
-	left      func(group, clientID string)       // a client's last connection has left the group
-	closeConn func(c *netloop.Conn, cause error) // ends an expired client's connection
-	scanned   func(now time.Time)                // after each scan
+	expiry    time.Duration                                     // channelExpiredTimeout
+	changed   func(group string)                                // who is in the group, or what topics it has, is another
+	left      func(group, clientID string)                      // a client's last connection has left the group
+	closeConn func(c *netloop.Conn, cause error)                // ends an expired client's connection
+	allowed   func(kind string) error                           // nil, or the refusal of a kind of expression
+	conflict  func(subscriptionConflict)                        // a client has begun to subscribe otherwise than its group
+	renewed   func(renewedSubscription)                         // a client's expressions are others
+	save      func(group string, expressions []meta.FilterData) // what the group subscribes by other expressions than tags, with mu held
+	scanned   func(now time.Time)                               // after each scan
 	stop      chan struct{}
 	done      sync.WaitGroup
+
+	conflictsSeen atomic.Int64 // how often conflict was called
 
 	mu        sync.RWMutex
 	consumers map[string]*consumerGroup
@@ -90,15 +96,6 @@ type clientInfo struct {
 	beat     time.Time // of the last heartbeat; under the table's mu
 }
 
-// A subscription is what a consumer wants of one topic. It never changes.
-type subscription struct {
-	Version   int64
-	Filter    filter.Filter // nil: everything
-	broadcast bool
-	err       error // the expression can't be used: answered to each pull
-	data      remoting.SubscriptionData
-}
-
 func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
 	return &clientTable{
 		now:       now,
@@ -106,6 +103,10 @@ func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
 		changed:   func(string) {},
 		left:      func(string, string) {},
 		closeConn: (*netloop.Conn).Close,
+		allowed:   func(string) error { return nil },
+		conflict:  func(subscriptionConflict) {},
+		renewed:   func(renewedSubscription) {},
+		save:      func(string, []meta.FilterData) {},
 		scanned:   func(time.Time) {},
 		stop:      make(chan struct{}),
 		consumers: map[string]*consumerGroup{},
@@ -165,8 +166,10 @@ func (cc *clientConn) groups() map[string]*consumer {
 
 // groupEvents gathers what must be told once the lock is free.
 type groupEvents struct {
-	changed []string
-	left    [][2]string // group, clientID
+	changed   []string
+	left      [][2]string // group, clientID
+	conflicts []subscriptionConflict
+	renewed   []renewedSubscription
 }
 
 func (ev *groupEvents) tell(t *clientTable) {
@@ -176,13 +179,24 @@ func (ev *groupEvents) tell(t *clientTable) {
 	for _, group := range ev.changed {
 		t.changed(group)
 	}
+	for _, c := range ev.conflicts {
+		t.conflictsSeen.Add(1)
+		t.conflict(c)
+	}
+	for _, r := range ev.renewed {
+		t.renewed(r)
+	}
 }
 
 // registerConsumer takes one group of a heartbeat. withoutSub keeps the
 // subscriptions the client sent before (heartbeat V2); resend says that they
 // aren't known or are others than the fingerprint's.
 func (t *clientTable) registerConsumer(who clientInfo, data *remoting.ConsumerData, fingerprint int32, withoutSub bool) (resend bool) {
-	subs := compileSubscriptions(data)
+	var known map[string]*subscription
+	if m := who.conn.User.(*clientConn).groups()[data.GroupName]; m != nil {
+		known = *m.subs.Load()
+	}
+	subs := compileSubscriptions(data, known)
 	var ev groupEvents
 	t.mu.Lock()
 	resend = t.putConsumer(who, data, subs, fingerprint, withoutSub, &ev)
@@ -214,30 +228,14 @@ func (t *clientTable) putConsumer(who clientInfo, data *remoting.ConsumerData, s
 		resend = m.fingerprint != fingerprint
 	} else {
 		m.fingerprint = fingerprint
-		changed = m.subscribe(subs) || changed
+		c := m.subscribe(subs)
+		changed = changed || c.topics
+		t.resubscribed(data.GroupName, group, m, c, ev)
 	}
 	if changed && !m.broadcast {
 		ev.changed = append(ev.changed, data.GroupName)
 	}
 	return resend
-}
-
-// subscribe replaces the subscriptions and says whether the topics are others:
-// only then has the group to share out its queues anew. A new subVersion alone
-// must not count, since clients raise it after each such round.
-func (m *consumer) subscribe(subs map[string]*subscription) (changed bool) {
-	old := *m.subs.Load()
-	for topic, s := range subs {
-		was := old[topic]
-		if was == nil {
-			changed = true
-		} else if was.Version > s.Version {
-			subs[topic] = was // this heartbeat was overtaken
-		}
-	}
-	changed = changed || len(subs) != len(old)
-	m.subs.Store(&subs)
-	return changed
 }
 
 func (cc *clientConn) join(group string, m *consumer) {
@@ -253,37 +251,6 @@ func (cc *clientConn) leave(group string) {
 	groups := maps.Clone(cc.groups())
 	delete(groups, group)
 	cc.consuming.Store(&groups)
-}
-
-// compileSubscriptions prepares what a heartbeat brought for the pulls to come.
-func compileSubscriptions(data *remoting.ConsumerData) map[string]*subscription {
-	subs := make(map[string]*subscription, len(data.SubscriptionDataSet))
-	for _, d := range data.SubscriptionDataSet {
-		s := &subscription{Version: d.SubVersion, broadcast: data.MessageModel == remoting.ModelBroadcasting, data: d}
-		s.Filter, s.err = compileExpression(d.ExpressionType, d.SubString)
-		s.data.CodeSet = nil
-		if tags, ok := s.Filter.(filter.Tags); ok {
-			s.data.TagsSet = tags.List()
-			for _, code := range tags.Codes() {
-				s.data.CodeSet = append(s.data.CodeSet, int32(code))
-			}
-		}
-		subs[d.Topic] = s
-	}
-	return subs
-}
-
-// compileExpression makes the filter of a subscription, nil for everything. The
-// error is ready to be answered.
-func compileExpression(kind, expr string) (filter.Filter, error) {
-	f, err := filter.Parse(kind, expr)
-	if err != nil {
-		return nil, refuse(remoting.SubscriptionParseFailed, "parse the consumer's subscription failed: %v", err)
-	}
-	if tags, ok := f.(filter.Tags); ok && tags.All() {
-		return nil, nil
-	}
-	return f, nil
 }
 
 // registerProducer takes one producer group of a heartbeat.
@@ -339,6 +306,9 @@ func (t *clientTable) removeConsumer(name string, c *netloop.Conn, ev *groupEven
 	m := group.members[c]
 	delete(group.members, c)
 	c.User.(*clientConn).leave(name)
+	if m.hasExpressions() {
+		t.saveExpressions(name, group)
+	}
 	if len(group.members) == 0 {
 		delete(t.consumers, name)
 	}
@@ -402,12 +372,12 @@ func (t *clientTable) expire(now time.Time) {
 // Subscription finds what the client at c subscribed of a topic for a group, on
 // the connection's loop. A client that has reconnected and not sent its
 // heartbeat yet is served by what others of its group say. The error is a
-// refusal: 24 where nobody subscribed, or what is wrong with the expression.
-// It doesn't allocate where it finds the client's own.
+// refusal: 24 where nobody subscribed, 1 where the kind of expression isn't
+// served, or what is wrong with the expression. It doesn't allocate where it finds the client's own.
 func (t *clientTable) Subscription(c *netloop.Conn, group, topic []byte) (*subscription, error) {
 	if m := c.User.(*clientConn).groups()[string(group)]; m != nil {
 		if s := (*m.subs.Load())[string(topic)]; s != nil {
-			return s, s.err
+			return s, t.usable(s)
 		}
 	}
 	t.mu.RLock()
@@ -425,7 +395,7 @@ func (t *clientTable) Subscription(c *netloop.Conn, group, topic []byte) (*subsc
 	if newest == nil {
 		return nil, refuse(remoting.SubscriptionNotExist, "the consumer's subscription not exist: no consumer of group %s has subscribed topic %s", group, topic)
 	}
-	return newest, newest.err
+	return newest, t.usable(newest)
 }
 
 // consumerIDs lists the clients of a group, each once, in order.

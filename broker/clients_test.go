@@ -201,9 +201,7 @@ func TestSubscriptionErrors(t *testing.T) {
 	w := newClientWorld()
 	a, stranger := w.conn(), w.conn()
 	w.beat(a, "A", "g", "T", "x", 3, "Bad", "||", 3)
-	sql := consumerData("sql", "T", "a > 1", 1)
-	sql.SubscriptionDataSet[0].ExpressionType = "SQL92"
-	w.registerConsumer(w.who(a, "A"), sql, 0, false)
+	w.registerConsumer(w.who(a, "A"), sqlData("sql", "T", "a > 1", 1, "Bad", "a >", 1), 0, false)
 	for _, tt := range []struct {
 		conn         *netloop.Conn
 		group, topic string
@@ -214,7 +212,8 @@ func TestSubscriptionErrors(t *testing.T) {
 		{a, "g", "Other", remoting.SubscriptionNotExist},
 		{stranger, "nobody", "T", remoting.SubscriptionNotExist},
 		{a, "g", "Bad", remoting.SubscriptionParseFailed},
-		{a, "sql", "T", remoting.SystemError},
+		{a, "sql", "T", remoting.Success},
+		{a, "sql", "Bad", remoting.SubscriptionParseFailed},
 	} {
 		_, err := w.Subscription(tt.conn, []byte(tt.group), []byte(tt.topic))
 		code := remoting.Success

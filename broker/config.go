@@ -82,6 +82,7 @@ type TopicsConfig struct {
 type ClientsConfig struct {
 	NotifyConsumerIdsChangedEnable bool          `key:"notifyConsumerIdsChangedEnable"`
 	ChannelExpiredTimeout          time.Duration `key:"channelExpiredTimeout"`
+	FilterDataCleanTimeSpan        time.Duration `key:"filterDataCleanTimeSpan"`
 }
 
 // SendConfig is what is accepted from producers.

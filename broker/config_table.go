@@ -112,6 +112,7 @@ var topicKeys = []config.Key{
 var clientKeys = []config.Key{
 	live(boolean("notifyConsumerIdsChangedEnable", "true", "tell a group's consumers when one joins or leaves")),
 	duration("channelExpiredTimeout", "ms", "120000", 1, dayMs, "clients that sent no heartbeat for so long are dropped"),
+	duration("filterDataCleanTimeSpan", "ms", "86400000", 1, 1000*dayMs, "how long the expression of a group without consumers is kept, in consumerFilter.json"),
 }
 
 var sendKeys = []config.Key{

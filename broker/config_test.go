@@ -99,7 +99,6 @@ func TestConfigRefuses(t *testing.T) {
 		"storeType=defaultRocksDB":                          noRocksDB,
 		"storePathCommitLog=/a,/b":                          "one directory",
 		"readOnlyCommitLogStorePaths=/c":                    noOtherPath,
-		"enablePropertyFilter=true":                         "SQL92",
 		"minInSyncReplicas=2":                               noReplicas,
 		"namesrvAddr=10.0.0.1:9876;10.0.0.2":                `one is "10.0.0.2"`,
 		"namesrvAddr=h:99999":                               "ports of 1 to 65535",

@@ -84,9 +84,12 @@ func handleUnregisterClient(b *Broker, r *request) (*response, error) {
 
 // handleCheckClientConfig is CHECK_CLIENT_CONFIG (46): may this expression be
 // used?
-func handleCheckClientConfig(_ *Broker, r *request) (*response, error) {
+func handleCheckClientConfig(b *Broker, r *request) (*response, error) {
 	var body remoting.CheckClientBody
 	if err := remoting.ParseBody(r.cmd.Body, &body); err != nil {
+		return nil, err
+	}
+	if err := b.allowExpression(body.SubscriptionData.ExpressionType); err != nil {
 		return nil, err
 	}
 	if _, err := compileExpression(body.SubscriptionData.ExpressionType, body.SubscriptionData.SubString); err != nil {

@@ -134,7 +134,7 @@ func TestCheckClientConfig(t *testing.T) {
 		want       remoting.ResponseCode
 	}{
 		{"TAG", "a || b", remoting.Success}, {"", "*", remoting.Success}, {"TAG", "||", remoting.SubscriptionParseFailed},
-		{"SQL92", "a > 1", remoting.SystemError}, {"XML", "a", remoting.SystemError},
+		{"SQL92", "a > 1", remoting.Success}, {"SQL92", "", remoting.SubscriptionParseFailed}, {"XML", "a", remoting.SubscriptionParseFailed},
 	} {
 		body := remoting.MarshalBody(remoting.CheckClientBody{ClientID: "A", Group: "g",
 			SubscriptionData: remoting.SubscriptionData{Topic: "T", SubString: tt.expr, ExpressionType: tt.kind}})

@@ -158,27 +158,3 @@ func (state *loopState) nowMs() int64 {
 	}
 	return state.clockMs
 }
-
-// filtersKept bounds the compiled expressions a loop keeps.
-const filtersKept = 1024
-
-// A filterKey is an expression as a pull carries it. An empty kind means tags.
-type filterKey struct{ kind, expr string }
-
-// compile returns the filter of an expression that a pull carries; pull
-// consumers send the same few with every request, so they are kept. nil passes
-// everything. The error is a refusal.
-func (state *loopState) compile(kind, expr []byte) (filter.Filter, error) {
-	if f, ok := state.filters[filterKey{string(kind), string(expr)}]; ok {
-		return f, nil
-	}
-	f, err := compileExpression(string(kind), string(expr))
-	if err != nil {
-		return nil, err
-	}
-	if state.filters == nil || len(state.filters) >= filtersKept {
-		state.filters = make(map[filterKey]filter.Filter)
-	}
-	state.filters[filterKey{string(kind), string(expr)}] = f
-	return f, nil
-}

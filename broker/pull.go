@@ -150,11 +150,12 @@ func (b *Broker) pullFilter(p *pull, h *remoting.PullHeader) error {
 	}
 	if h.SysFlag&remoting.PullSubscription != 0 {
 		var err error
-		p.filter, err = p.conn.Loop().User.(*loopState).compile(h.ExpressionType, h.Subscription)
+		p.filter, err = b.expression(p.conn.Loop().User.(*loopState), h.ExpressionType, h.Subscription)
 		return err
 	}
 	sub, err := b.clients.Subscription(p.conn, h.ConsumerGroup, h.Topic)
 	if err != nil {
+		p.filter, err = b.savedFilter(p, h, err)
 		return err
 	}
 	if sub.broadcast && !p.group.ConsumeBroadcastEnable {

@@ -1,18 +1,19 @@
 // Package meta keeps what a broker must remember beside its messages: topics,
-// consumer groups, consumer offsets and the progress of delayed messages. Its
-// files are Apache 5.3.3's (storePathRootDir/config/*.json, facts: store §8),
-// so that a Java broker can follow after a clean stop, and ringmq can follow a
-// Java broker.
+// consumer groups, their filters, consumer offsets and the progress of delayed
+// messages. Its files are Apache 5.3.3's (storePathRootDir/config/*.json, facts:
+// store §8), so that a Java broker can follow after a clean stop, and ringmq can
+// follow a Java broker.
 //
 // Two goroutines, both owned by Tables, whose Close waits for them:
 //
-//   - the saver writes topics.json and subscriptionGroup.json whole when they
-//     have changed (a temporary file, synced, renamed, the directory synced);
+//   - the saver writes topics.json, subscriptionGroup.json and
+//     consumerFilter.json whole when they have changed (a temporary file, synced,
+//     renamed, the directory synced);
 //   - the keeper appends consumer offsets and delay progress to a journal, one
 //     write for all that has changed, syncs it every second, and folds it into
 //     consumerOffset.json and delayOffset.json now and then and at Close.
 //
-// consumerFilter.json and every other file in the directory stay untouched.
+// Every other file in the directory stays untouched.
 //
 // The journal, config/ringmq-progress.journal, is ours; Java ignores it. All
 // numbers are big-endian:
@@ -60,6 +61,8 @@ type Config struct {
 
 	ManualGroups bool // autoCreateSubscriptionGroup=false
 
+	FilterKeep time.Duration // filterDataCleanTimeSpan; 24 h when 0
+
 	System SystemConfig
 }
 
@@ -73,6 +76,7 @@ func (c *Config) setDefaults() {
 	c.SyncInterval = cmp.Or(c.SyncInterval, time.Second)
 	c.FoldInterval = cmp.Or(c.FoldInterval, 30*time.Second)
 	c.JournalBytesMax = cmp.Or(c.JournalBytesMax, 16<<20)
+	c.FilterKeep = cmp.Or(c.FilterKeep, 24*time.Hour)
 	c.System.DefaultTopicQueueNums = cmp.Or(c.System.DefaultTopicQueueNums, 8)
 }
 
@@ -80,6 +84,7 @@ func (c *Config) setDefaults() {
 type Tables struct {
 	Topics  *Topics
 	Groups  *Groups
+	Filters *Filters
 	Offsets *Offsets
 	Delay   *Delay
 	System  *SystemSet
@@ -100,6 +105,7 @@ func Open(cfg Config) (*Tables, error) {
 	t := &Tables{saver: newSaver(cfg.FS, cfg.Logger), keeper: newKeeper(&cfg), System: newSystemSet(&cfg.System)}
 	t.Topics = &Topics{byName: map[string]*Topic{}, now: cfg.Now, saver: t.saver}
 	t.Groups = &Groups{byName: map[string]*Group{}, autoCreate: !cfg.ManualGroups, now: cfg.Now, saver: t.saver}
+	t.Filters = &Filters{byGroup: map[string]map[string]*FilterData{}, keep: cfg.FilterKeep, now: cfg.Now, saver: t.saver}
 	t.Offsets, t.Delay = t.keeper.offsets, t.keeper.delay
 	if err := t.loadTables(&cfg); err != nil {
 		return nil, err
@@ -117,6 +123,7 @@ func (t *Tables) loadTables(cfg *Config) error {
 	skipped := func(err error) { cfg.Logger.Warn("name in saved table breaks the rules, left out", "error", err) }
 	topics := &savedTable{name: filepath.Join(cfg.Dir, "topics.json"), version: t.Topics.Version, encode: t.Topics.encode}
 	groups := &savedTable{name: filepath.Join(cfg.Dir, "subscriptionGroup.json"), version: t.Groups.Version, encode: t.Groups.encode}
+	filters := &savedTable{name: filepath.Join(cfg.Dir, "consumerFilter.json"), version: t.Filters.Version, encode: t.Filters.encode}
 	_, err := loadFile(cfg, topics.name, func(b []byte) error { return t.Topics.decode(b, t.System.Has, skipped) })
 	if err != nil {
 		return err
@@ -124,8 +131,11 @@ func (t *Tables) loadTables(cfg *Config) error {
 	if _, err := loadFile(cfg, groups.name, func(b []byte) error { return t.Groups.decode(b, skipped) }); err != nil {
 		return err
 	}
+	if _, err := loadFile(cfg, filters.name, t.Filters.decode); err != nil {
+		cfg.Logger.Warn("saved filters are broken; consumers bring theirs by heartbeat", "error", err)
+	}
 	topics.saved, groups.saved = t.Topics.Version(), t.Groups.Version()
-	t.saver.tables = []*savedTable{topics, groups}
+	t.saver.tables = []*savedTable{topics, groups, filters}
 	return nil
 }
 

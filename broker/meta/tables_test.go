@@ -311,15 +311,15 @@ func TestJavaFiles(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		for _, name := range []string{"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json"} {
+		for _, name := range []string{"topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json"} {
 			b, err := os.ReadFile("testdata/java/" + name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			put(t, fs, name, b)
 		}
-		filter := []byte("{\n\t\"filterDataByTopic\":{}\n}")
-		put(t, fs, "consumerFilter.json", filter)
+		other := []byte("{\n\t\"messageRequestModeMap\":{}\n}")
+		put(t, fs, "messageRequestMode.json", other)
 		tables := openTables(t, fs)
 		if c := tables.Topics.Find("TopicA"); c == nil || c.ReadQueues != 8 || c.Perm != 6 || c.MultiTag || c.Attributes["message.type"] != "NORMAL" {
 			t.Errorf("TopicA is %+v", c)
@@ -348,8 +348,8 @@ func TestJavaFiles(t *testing.T) {
 				}
 			}
 		}
-		if got := read(t, fs, "consumerFilter.json"); got != string(filter) {
-			t.Errorf("consumerFilter.json was touched: %q", got)
+		if got := read(t, fs, "messageRequestMode.json"); got != string(other) {
+			t.Errorf("messageRequestMode.json was touched: %q", got)
 		}
 	})
 }
