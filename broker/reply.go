@@ -120,11 +120,9 @@ type preparation struct {
 	err  error
 }
 
-// RunOnLoop serves the request now that it can be served.
+// RunOnLoop serves the request now that it can be served. Its client may be
+// gone meanwhile: a one-way send is stored all the same.
 func (t *preparation) RunOnLoop(l *netloop.Loop) {
-	if t.conn.Closed() {
-		return
-	}
 	if t.err != nil {
 		t.fail(t.err)
 	} else {

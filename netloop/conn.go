@@ -35,6 +35,10 @@ type Conn struct {
 	suspended bool // by the handler
 	stalled   bool // by a peer that does not read
 
+	mute    bool // a write found the peer gone: nothing is written any more
+	leaving bool // the peer has closed it; what it sent before is still served
+	parted  bool // closed, and the handler told or about to be
+
 	in       []byte // received, not decoded: a piece of a frame, or held back frames
 	inOff    int    // how much of in has been decoded
 	out      []byte // gathered answers
@@ -107,6 +111,7 @@ func (t *closeTask) RunOnLoop(l *Loop) { l.closing = append(l.closing, t.c) }
 
 // fail is Close for the loop's own use.
 func (c *Conn) fail(cause error) {
+	c.leaving = false
 	if c.setCause(cause) {
 		c.loop.closing = append(c.loop.closing, c)
 	}
@@ -114,6 +119,13 @@ func (c *Conn) fail(cause error) {
 
 // failing tells whether the connection is closed or about to be.
 func (c *Conn) failing() bool { return c.cause.Load() != nil }
+
+// deaf tells whether what the peer sent is not served any more: we close the
+// connection, or have served all of one that the peer has closed.
+func (c *Conn) deaf() bool { return c.failing() && !c.leaving }
+
+// silent tells whether what is sent is dropped.
+func (c *Conn) silent() bool { return c.mute || c.closed.Load() }
 
 // Suspend holds back the later frames of this connection, in their order,
 // until Resume. They are bounded by ConnInboundBytesMax. The frame being
@@ -131,7 +143,7 @@ func (c *Conn) Resume() {
 
 // makeReady has held back frames decoded in this round, if they may be.
 func (c *Conn) makeReady() {
-	if !c.isReady && !c.held() && len(c.in) > c.inOff {
+	if !c.isReady && (c.leaving || !c.held() && len(c.in) > c.inOff) {
 		c.isReady = true
 		c.loop.ready = append(c.loop.ready, c)
 		if c.loop.nested == 0 {
@@ -142,7 +154,7 @@ func (c *Conn) makeReady() {
 
 // takeTurns has the rest of c.in decoded in the next round.
 func (c *Conn) takeTurns() {
-	if !c.isReady && !c.held() && !c.failing() {
+	if !c.isReady && !c.held() && !c.deaf() {
 		c.isReady = true
 		c.loop.later = append(c.loop.later, c)
 	}
@@ -216,6 +228,9 @@ func (e *events) OnClose(gc gnet.Conn, err error) gnet.Action {
 	c := gc.Context().(*Conn)
 	l := c.loop
 	l.enter()
+	c.claim() // the descriptor is about to be closed
+	c.closed.Store(true)
+	c.leaving = err != nil && !c.failing() && c.mode == modePlain && !e.s.draining.Load()
 	switch {
 	case err == nil:
 		err = ErrShutdown
@@ -225,8 +240,15 @@ func (e *events) OnClose(gc gnet.Conn, err error) gnet.Action {
 		err = fmt.Errorf("%w: %w", ErrPeerClosed, err)
 	}
 	c.setCause(err)
+	c.stalled = false
+	if l.nested == 1 { // else a frame is being served: what is behind it comes first
+		c.readRest()
+	}
 	c.release()
-	l.gone = append(l.gone, c)
+	if !c.isReady {
+		c.isReady = true
+		l.ready = append(l.ready, c)
+	}
 	if l.nested == 1 {
 		l.round()
 	}
@@ -234,18 +256,40 @@ func (e *events) OnClose(gc gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// release gives back what the connection holds; it is closed from here on.
+// readRest takes what the peer sent before it closed the connection, where
+// gnet has met its end by a write and not by a read.
+func (c *Conn) readRest() {
+	for buf := make([]byte, readBytes); c.leaving; {
+		n := readNow(c.fd, buf)
+		if n <= 0 {
+			return
+		}
+		c.loop.stats.bytesIn.Add(int64(n))
+		c.raw(buf[:n])
+	}
+}
+
+// release gives back what the connection holds for its socket, which is closed.
 func (c *Conn) release() {
 	l := c.loop
-	c.claim() // the descriptor is about to be closed
-	c.closed.Store(true)
 	c.endTransform()
 	l.remove(c)
-	// c.in is left to the collector: it may hold the request being served.
 	l.buffers.put(c.out)
-	c.in, c.out, c.inOff, c.outbound = nil, nil, 0, 0
-	c.srv.total.Add(-c.counted)
-	c.counted = 0
+	c.out, c.outbound = nil, 0
+	c.account()
 	c.srv.conns.Add(-1)
 	l.stats.closedBy(c.cause.Load().err)
+}
+
+// part has the handler told that a closed connection is gone, once all that its
+// peer sent is served. It follows each turn of its held back frames.
+func (c *Conn) part() {
+	if !c.closed.Load() || c.parted || c.leaving && (c.isReady || c.suspended) {
+		return
+	}
+	c.parted, c.leaving = true, false
+	// c.in is left to the collector: it may hold the request being served.
+	c.in, c.inOff = nil, 0
+	c.account()
+	c.loop.gone = append(c.loop.gone, c)
 }

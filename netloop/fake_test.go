@@ -2,6 +2,7 @@ package netloop
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"testing"
 
@@ -130,10 +131,12 @@ func (e *echoTask) RunOnLoop(*Loop) {
 }
 
 // FuzzReceive cuts a stream of frames anywhere, with connections held back and
-// released at any frame: every frame is served once, in order, with its body.
+// released at any frame, and the peer gone at the end: every frame is served
+// once, in order, with its body, before the handler hears of the end.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 200, 250, 0, 7})
 	f.Add([]byte{255, 0, 255, 0})
+	f.Add([]byte{255, 1, 2, 255, 0, 3, 5})
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		if len(steps) > 200 {
 			return
@@ -142,10 +145,14 @@ func FuzzReceive(f *testing.F) {
 		for i, s := range steps {
 			stream = append(stream, request(int32(s%4), int32(i), make([]byte, int(s)*int(s)))...)
 		}
-		served := int32(0)
+		served, closed := int32(0), 0
 		fc := fakeServer(t, Config{Handler: &handler{
-			lane: func(int32) Lane { return OnLoop },
+			lane:   func(int32) Lane { return OnLoop },
+			closed: func(*Conn, error) { closed++ },
 			serve: func(c *Conn, req *remoting.Command) {
+				if closed > 0 {
+					t.Fatal("served after the end")
+				}
 				if req.Opaque != served || len(req.Body) != int(steps[served])*int(steps[served]) {
 					t.Fatalf("served frame %d with %d bytes at place %d", req.Opaque, len(req.Body), served)
 				}
@@ -176,12 +183,19 @@ func FuzzReceive(f *testing.F) {
 				fc.conn().Resume()
 			}
 		}
+		leaves := len(steps)%2 == 1
+		if leaves {
+			fc.ev.OnClose(fc, io.EOF)
+		}
 		for range len(steps) + 1 {
 			fc.conn().Resume()
 			fc.el.run()
 		}
 		if int(served) != len(steps) {
 			t.Fatalf("served %d frames, want %d", served, len(steps))
+		}
+		if leaves && closed != 1 {
+			t.Fatalf("the handler heard of the end %d times", closed)
 		}
 		c := fc.conn()
 		if c.in != nil || c.counted != 0 || c.srv.total.Load() != 0 {

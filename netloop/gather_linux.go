@@ -1,7 +1,6 @@
 package netloop
 
 import (
-	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +46,7 @@ func (c *Conn) sendMapped(head []byte, rs []vfs.Range) bool {
 		return false
 	}
 	if err != nil {
-		c.fail(fmt.Errorf("%w: writev: %w", ErrPeerClosed, err))
+		c.lose("writev", err)
 		return true
 	}
 	out := c.takeOut()

@@ -219,9 +219,10 @@ func (l *Loop) decodeReady() {
 		c := l.ready[i]
 		l.ready[i] = nil
 		c.isReady = false
-		if !c.failing() {
+		if !c.deaf() {
 			c.decodeHeld()
 		}
+		c.part()
 	}
 	l.ready = l.ready[:0]
 }

@@ -35,6 +35,14 @@
 // With many connections on the loop the round is ended once after all of them
 // have been read (see Loop.readDone); a lone client never waits for that.
 //
+// # The end of a connection
+//
+// What a peer sent before it closed is served, to the last whole frame: a write
+// that fails only silences the connection, which is then read to its end, and
+// frames that are held back are served when they may be. Handler.Closed comes
+// after them. A connection that we close (a bound, a bad frame, Conn.Close)
+// ends at once.
+//
 // # Bounds
 //
 // gnet can neither pause reading nor tell when a socket has become writable,
@@ -77,7 +85,9 @@ const (
 type Handler interface {
 	// Open is the first call for a connection. Set c.User here.
 	Open(c *Conn)
-	// Closed is the last call for a connection; nothing can be sent any more.
+	// Closed is the last call for a connection; nothing can be sent any more,
+	// since Conn.Closed has been true. Requests of a peer that has closed it are
+	// served before, their answers dropped.
 	// It is never called from inside another Handler method. cause says why,
 	// never nil.
 	Closed(c *Conn, cause error)

@@ -40,7 +40,7 @@ type restTask Conn
 // it.
 func (t *restTask) RunOnLoop(*Loop) {
 	c := (*Conn)(t)
-	if !c.closed.Load() {
+	if !c.silent() {
 		c.SetOut(c.Out())
 		c.replies--
 	}
@@ -63,7 +63,7 @@ func (c *Conn) claim() {
 
 // settle lets TrySend in again, at the end of a round.
 func (c *Conn) settle() {
-	if c.mode == modePlain && c.outbound == 0 && len(c.out) == 0 && !c.failing() {
+	if c.mode == modePlain && c.outbound == 0 && len(c.out) == 0 && !c.failing() && !c.mute {
 		c.quiet.Store(true)
 	}
 }

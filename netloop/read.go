@@ -9,7 +9,7 @@ import (
 // receive takes bytes of frames as they come from the peer or out of its
 // Transform. data is the caller's again when it returns.
 func (c *Conn) receive(data []byte) {
-	if c.failing() || c.srv.draining.Load() {
+	if c.deaf() || c.srv.draining.Load() {
 		return // nobody will serve it
 	}
 	if !c.held() && !c.isReady {
@@ -17,12 +17,12 @@ func (c *Conn) receive(data []byte) {
 			data = c.complete(data)
 		}
 		more := false
-		if len(c.in) == 0 && len(data) > 0 && !c.failing() {
+		if len(c.in) == 0 && len(data) > 0 && !c.deaf() {
 			n := 0
 			n, more = c.decode(data, len(data))
 			data = data[n:]
 		}
-		if c.failing() {
+		if c.deaf() {
 			return
 		}
 		if more {
@@ -50,7 +50,7 @@ func (c *Conn) complete(data []byte) (rest []byte) {
 		c.in = append(c.in, data[:n]...)
 		data = data[n:]
 		if ok && len(c.in) == total {
-			if n, _ := c.decode(c.in, total); n == total && !c.failing() {
+			if n, _ := c.decode(c.in, total); n == total && !c.deaf() {
 				c.dropIn()
 			}
 			return data
@@ -83,7 +83,7 @@ func (c *Conn) decode(b []byte, limit int) (n int, more bool) {
 		n += total
 		frames++
 		c.serve(&l.cmd)
-		if c.failing() {
+		if c.deaf() {
 			break
 		}
 		c.pace()
@@ -123,7 +123,7 @@ func (c *Conn) pace() {
 // decodeHeld serves one turn of the frames that were held back.
 func (c *Conn) decodeHeld() {
 	n, _ := c.decode(c.in[c.inOff:], turnInBytes)
-	if c.failing() {
+	if c.deaf() {
 		return
 	}
 	c.inOff += n
@@ -154,6 +154,7 @@ func (c *Conn) keep(data []byte) {
 	held, limit := int64(len(c.in)-c.inOff+len(data)), c.srv.cfg.ConnInboundBytesMax
 	if held > limit {
 		c.overBound("bytes received and not decoded", c.srv.cfg.Keys.ConnInboundBytesMax, held, limit)
+		c.leaving = false
 		return
 	}
 	c.in = append(c.in, data...)

@@ -1,7 +1,6 @@
 package netloop
 
 import (
-	"fmt"
 	"io"
 
 	"golang.org/x/sys/unix"
@@ -11,15 +10,15 @@ import (
 
 const haveSendfile = true
 
-// writeNow writes as much as the socket takes; more tells it that more follows
-// at once.
+// writeNow writes as much as the socket takes, 0 when it takes nothing now;
+// more tells it that more follows at once.
 func writeNow(fd int, b []byte, more bool) (n int, err error) {
-	flags := unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	if more {
-		flags |= unix.MSG_MORE
-	}
 	for {
-		n, err = unix.SendmsgN(fd, b, nil, nil, flags)
+		if more {
+			n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|unix.MSG_MORE)
+		} else {
+			n, err = unix.Write(fd, b)
+		}
 		switch err {
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -42,14 +41,14 @@ func (c *Conn) writeMore() bool {
 	}
 	n, err := writeNow(c.fd, out, true)
 	if err != nil {
-		c.fail(fmt.Errorf("%w: sendmsg: %w", ErrPeerClosed, err))
+		c.lose("sendmsg", err)
 		return false
 	}
 	c.wrote(n)
 	if n < len(out) {
 		c.writeRaw(out[n:])
 	}
-	return !c.failing()
+	return !c.failing() && !c.mute
 }
 
 // sendRange sends as much of r as the socket takes and leaves in r what it
@@ -64,7 +63,7 @@ func (c *Conn) sendRange(r *vfs.Range, fd int) bool {
 		case err == unix.EAGAIN:
 			return true
 		case err != nil:
-			c.fail(fmt.Errorf("%w: sendfile: %w", ErrPeerClosed, err))
+			c.lose("sendfile", err)
 			return false
 		case n == 0:
 			c.unreadable(*r, io.ErrUnexpectedEOF)

@@ -3,3 +3,5 @@
 package netloop
 
 func endStream(int) {}
+
+func readNow(int, []byte) int { return 0 }

@@ -1,8 +1,10 @@
 package netloop
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 
 	"github.com/ringmq/ringmq/internal/vfs"
 )
@@ -35,7 +37,9 @@ func (c *Conn) Out() []byte {
 
 // SetOut takes back the buffer of Out with one frame appended.
 func (c *Conn) SetOut(buf []byte) {
-	if c.closed.Load() {
+	if c.silent() {
+		c.loop.buffers.put(buf)
+		c.out = nil
 		return
 	}
 	c.out = buf
@@ -73,7 +77,7 @@ func (c *Conn) takeOut() []byte {
 // write hands bytes to the socket, in order, through the Transform if there is
 // one; what the socket does not take is copied. It may close the connection.
 func (c *Conn) write(b []byte) {
-	if c.closed.Load() {
+	if c.silent() {
 		return
 	}
 	if c.tunnel != nil {
@@ -84,15 +88,20 @@ func (c *Conn) write(b []byte) {
 }
 
 func (c *Conn) writeRaw(b []byte) {
-	if c.closed.Load() || !c.mayAdd(len(b)) {
+	if c.silent() || !c.mayAdd(len(b)) {
 		return
 	}
 	c.wrote(len(b))
 	c.lastTick.Store(c.srv.tick.Load())
-	if len(b) > chunkBytes && c.outbound == 0 {
+	if c.outbound > 0 {
+		c.sawOutbound()
+	}
+	// gnet is given only what the socket does not take: it would close the
+	// connection where a write fails (see lose).
+	if c.outbound == 0 && c.fd >= 0 {
 		n, err := writeNow(c.fd, b, false)
 		if err != nil {
-			c.fail(fmt.Errorf("%w: write: %w", ErrPeerClosed, err))
+			c.lose("write", err)
 			return
 		}
 		b = b[n:]
@@ -107,6 +116,20 @@ func (c *Conn) writeRaw(b []byte) {
 	c.sawOutbound()
 }
 
+// lose follows a write that failed. The peer has closed the connection, and may
+// have sent something before it did: a consumer commits its offsets, one-way,
+// and leaves. That stands in the socket, and closing it now would throw it
+// away. So the connection falls silent, and ends when it is read to its end.
+func (c *Conn) lose(op string, err error) {
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		c.fail(fmt.Errorf("%w: %s: %w", ErrPeerClosed, op, err))
+		return
+	}
+	c.claim()
+	c.mute = true
+	c.loop.buffers.put(c.takeOut())
+}
+
 // wrote counts bytes that are on their way.
 func (c *Conn) wrote(n int) {
 	c.loop.written += n
@@ -117,7 +140,7 @@ func (c *Conn) wrote(n int) {
 // without gathering them: for large bodies that are in memory already. Both
 // are the caller's again when it returns.
 func (c *Conn) SendBytes(head, body []byte) {
-	if c.closed.Load() {
+	if c.silent() {
 		return
 	}
 	c.SetOut(append(c.Out(), head...))
@@ -139,7 +162,7 @@ func (c *Conn) SendBytes(head, body []byte) {
 // The ranges are needed until it returns; it may wait for a disk where they
 // are not in memory.
 func (c *Conn) SendCopy(head []byte, rs []vfs.Range) {
-	if c.closed.Load() || c.sendMapped(head, rs) {
+	if c.silent() || c.sendMapped(head, rs) {
 		return
 	}
 	c.SetOut(append(c.Out(), head...))
@@ -158,7 +181,7 @@ func (c *Conn) SendCopy(head []byte, rs []vfs.Range) {
 // the peer has not read yet, and for files without a descriptor it does as
 // SendCopy, whose other words hold here too.
 func (c *Conn) SendFile(head []byte, rs []vfs.Range) {
-	if c.closed.Load() {
+	if c.silent() {
 		return
 	}
 	if c.outbound > 0 {
@@ -206,7 +229,7 @@ func (c *Conn) copyRange(r vfs.Range) bool {
 		if len(out) >= gatherBytes {
 			c.flush()
 		}
-		if c.failing() {
+		if c.failing() || c.mute {
 			return false
 		}
 	}
