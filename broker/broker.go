@@ -71,6 +71,8 @@ type Broker struct {
 	schedule  *scheduler   // delay levels (schedule.go)
 	registrar *registrar   // registration with every NameServer (register.go)
 	holds     *holdTable   // pulls that wait for a message (hold.go)
+
+	transactions *transactions // half messages and their ends (txn.go)
 }
 
 // holdsMax bounds the pulls held at once.
@@ -134,6 +136,7 @@ func (b *Broker) open() (err error) {
 	b.clients.save = b.tables.Filters.Sync
 	b.clients.left, b.clients.scanned = b.locks.free, b.locks.expire
 	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
+	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)
 	return nil
 }
@@ -222,6 +225,9 @@ func (b *Broker) Start(context.Context) error {
 	for _, port := range []int{c.ListenPort, c.ListenPort - 2} {
 		addrs = append(addrs, net.JoinHostPort(c.BindAddress, fmt.Sprint(port)))
 	}
+	if err := b.transactions.recover(); err != nil {
+		return err
+	}
 	b.clients.start()
 	b.notices.start()
 	b.holds.start()
@@ -240,6 +246,7 @@ func (b *Broker) Start(context.Context) error {
 	}
 	b.server = server
 	b.schedule.start()
+	b.transactions.start()
 	b.registrar.start()
 	b.running.Store(true)
 	return nil
@@ -263,6 +270,7 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 			err = b.server.Drain(ctx)
 			b.asks.stop() // answers of clients are no longer read
 		}
+		b.transactions.close()
 		// Closing the store finishes the puts under way; their answers leave
 		// with the server's last writes.
 		err = errors.Join(err, b.store.Close(ctx))

@@ -224,7 +224,6 @@ func TestSendRefusals(t *testing.T) {
 		{"no body", nil, sendFields("T", 0, ""), remoting.MessageIllegal},
 		{"a body too large", make([]byte, 64<<10+1), sendFields("T", 0, ""), remoting.MessageIllegal},
 		{"properties too long", body, sendFields("T", 0, long), remoting.MessageIllegal},
-		{"a transaction", body, sendFields("T", 0, "TRAN_MSG=true"), remoting.NoPermission},
 		{"a timer", body, sendFields("T", 0, "TIMER_DELAY_SEC=5"), remoting.SystemError},
 		{"a missing field", body, []string{"a", "pg", "b", "T"}, remoting.SystemError},
 		{"a field that is no number", body, sendFields("T", 0, "", "e", "zero"), remoting.SystemError},
@@ -444,7 +443,7 @@ func TestReopen(t *testing.T) {
 
 func TestUnknownAndUnservedCodes(t *testing.T) {
 	c := dial(t, startBroker(t, nil))
-	for _, code := range []remoting.RequestCode{9999, remoting.ReqEndTransaction, remoting.ReqPopMessage} {
+	for _, code := range []remoting.RequestCode{9999, remoting.ReqPopMessage} {
 		resp := call(t, c, code, remoting.RequestCodeNotSupported, nil)
 		if len(resp.Remark) == 0 {
 			t.Errorf("code %d refused without a reason", code)

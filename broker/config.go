@@ -33,6 +33,7 @@ type Config struct {
 	SendConfig
 	PullConfig
 	ScheduleConfig
+	TransactionConfig
 	StoreConfig
 	FlushConfig
 	RetentionConfig
@@ -111,6 +112,17 @@ type PullConfig struct {
 // ScheduleConfig is delayed delivery by level.
 type ScheduleConfig struct {
 	MessageDelayLevel string `key:"messageDelayLevel"` // see Config.DelayLevels
+}
+
+// TransactionConfig is when producers are asked for decisions, and how these
+// are written down.
+type TransactionConfig struct {
+	TransactionTimeOut         time.Duration `key:"transactionTimeOut"`
+	TransactionCheckMax        int           `key:"transactionCheckMax"`
+	TransactionCheckInterval   time.Duration `key:"transactionCheckInterval"`
+	TransactionOpMsgMaxSize    int           `key:"transactionOpMsgMaxSize"`
+	TransactionOpBatchInterval time.Duration `key:"transactionOpBatchInterval"`
+	RejectTransactionMessage   bool          `key:"rejectTransactionMessage"`
 }
 
 // StoreConfig is the files of the store.

@@ -16,7 +16,7 @@ const (
 	whyCompaction           = "compaction does not exist yet; topics that ask for it are refused"
 	whyTimers               = "timers do not exist yet"
 	whyPopConsumption       = "pop consumption and server side balancing do not exist yet"
-	whyTransactions         = "transactions do not exist yet"
+	whyTransactionMetrics   = "counts of transactions are found in the store at start, not in a file"
 	whyReplication          = "replication and slaves do not exist yet"
 	whyControllerAndDLedger = "controller mode and DLedger do not exist here"
 	whyMetricsAndTLS        = "the metrics exporter and TLS do not exist yet"
@@ -105,12 +105,7 @@ var noEffectFeatures = []config.Key{
 	inert("appendCkAsync", config.Bool, "", "false", whyPopConsumption),
 
 	// Transactions.
-	inert("transactionTimeOut", config.Int, "ms", "6000", whyTransactions),
-	inert("transactionCheckMax", config.Int, "", "15", whyTransactions),
-	inert("transactionCheckInterval", config.Int, "ms", "30000", whyTransactions),
-	inert("transactionMetricFlushInterval", config.Int, "ms", "3000", whyTransactions),
-	inert("transactionOpMsgMaxSize", config.Int, "bytes", "4096", whyTransactions),
-	inert("transactionOpBatchInterval", config.Int, "ms", "3000", whyTransactions),
+	inert("transactionMetricFlushInterval", config.Int, "ms", "3000", whyTransactionMetrics),
 
 	// Replication.
 	inert("sendHeartbeatTimeoutMillis", config.Int, "ms", "1000", whyReplication),

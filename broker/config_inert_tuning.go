@@ -149,7 +149,6 @@ var noEffectTuning = []config.Key{
 	inert("recoverConcurrently", config.Bool, "", "false", "queues are always loaded in parallel"),
 	inert("flushConsumerOffsetInterval", config.Int, "ms", "5000", "offsets are journalled at once and folded into consumerOffset.json every 30 s"),
 	inert("flushConsumerOffsetHistoryInterval", config.Int, "ms", "60000", whyOther),
-	inert("rejectTransactionMessage", config.Bool, "", "false", "transactional messages are always refused until transactions exist"),
 	inert("transferMsgByHeap", config.Bool, "", "true", "sendfile or a copy is chosen for each answer"),
 	inert("slaveReadEnable", config.Bool, "", "false", "slaves do not exist yet; consumers are sent to the brokerId of their group"),
 	inert("consumerFallbehindThreshold", config.Int, "bytes", "17179869184", "see disableConsumeIfConsumerReadSlowly"),

@@ -18,6 +18,7 @@ var ConfigTable = config.New("broker", Config{}, concat(
 	section("Sends", sendKeys),
 	section("Pulls and queries", pullKeys),
 	section("Delay levels", scheduleKeys),
+	section("Transactions", transactionKeys),
 	section("Store files", storeKeys),
 	section("Flush", flushKeys),
 	section("Retention", retentionKeys),
@@ -138,6 +139,15 @@ var pullKeys = []config.Key{
 
 var scheduleKeys = []config.Key{
 	live(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries. What waits already keeps its time")),
+}
+
+var transactionKeys = []config.Key{
+	live(duration("transactionTimeOut", "ms", "6000", 0, 365*dayMs, "age at which a half message's producer is asked for its decision, unless the message says CHECK_IMMUNITY_TIME_IN_SECONDS")),
+	live(number("transactionCheckMax", "checks", "15", 0, maxInt32, "after so many without a decision the message goes to TRANS_CHECK_MAX_TIME_TOPIC")),
+	duration("transactionCheckInterval", "ms", "30000", 1, dayMs, "between rounds of checks"),
+	live(number("transactionOpMsgMaxSize", "bytes", "4096", 32, mib, "size at which the record of decided half messages is written at once")),
+	live(duration("transactionOpBatchInterval", "ms", "3000", 0, dayMs, "and how long it gathers them otherwise; a decision whose answer is waited for needs neither")),
+	live(boolean("rejectTransactionMessage", "false", "refuse half messages")),
 }
 
 var storeKeys = []config.Key{

@@ -21,9 +21,6 @@ type target struct {
 // to the DLQ after the limit, a delayed message to the schedule topic. What
 // isn't served yet is refused, never delivered as something else.
 func (b *Broker) redirect(state *loopState, h *remoting.SendHeader, cmd *remoting.Command, found *sentProps, to *target) error {
-	if len(found.tran) > 0 && string(found.tran) == "true" {
-		return refuse(remoting.NoPermission, "transaction messages are not served by this version: topic %s, %s=true", h.Topic, message.PropTransactionPrepared)
-	}
 	if found.timer != nil && found.delay == nil {
 		return refuse(remoting.SystemError, "timer messages are not served by this version: topic %s; delay levels (%s) are", h.Topic, message.PropDelay)
 	}
@@ -41,6 +38,9 @@ func (b *Broker) redirect(state *loopState, h *remoting.SendHeader, cmd *remotin
 	}
 	if isDLQ {
 		return nil
+	}
+	if bytes.EqualFold(found.tran, trueText) && !b.isRetry(found, to) {
+		return b.halve(state, h, found, to)
 	}
 	var err error
 	state.props, err = b.postpone(state.props, found, to, state.nowMs())

@@ -31,6 +31,7 @@ var routes = []route{
 	{code: remoting.ReqPullMessage, hot: (*Broker).servePull},
 	{code: remoting.ReqLitePullMessage, hot: (*Broker).servePull},
 
+	{code: remoting.ReqEndTransaction, lane: netloop.OnPool, handle: handleEndTransaction},
 	{code: remoting.ReqConsumerSendMsgBack, lane: netloop.OnPool, handle: handleConsumerSendMsgBack},
 
 	{code: remoting.ReqQueryConsumerOffset, lane: netloop.OnLoop, handle: handleQueryConsumerOffset},
@@ -68,7 +69,6 @@ var routes = []route{
 // unserved are codes that clients know and this version leaves out: answered 3
 // with the reason, so that nobody takes the refusal for a fault.
 var unserved = map[remoting.RequestCode]string{
-	remoting.ReqEndTransaction:             "transactions are not served by this version",
 	remoting.ReqRecallMessage:              "timers are not served by this version",
 	remoting.ReqPopMessage:                 "pop consumption is not served by this version: use push or pull consumers",
 	remoting.ReqAckMessage:                 "pop consumption is not served by this version: use push or pull consumers",

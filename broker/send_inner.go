@@ -110,8 +110,9 @@ func postponing(props []byte) (name string) {
 
 // storedSysFlag is the sysFlag of a sent message.
 func storedSysFlag(h *remoting.SendHeader, topic *meta.Topic) int32 {
+	sysFlag := h.SysFlag &^ message.SysFlagTransactionMask // half messages have none either
 	if topic.MultiTag {
-		return h.SysFlag | message.SysFlagMultiTags
+		sysFlag |= message.SysFlagMultiTags
 	}
-	return h.SysFlag
+	return sysFlag
 }

@@ -20,6 +20,7 @@ func (c *Conn) overBound(what, key string, got, limit int64) {
 // closes it when it made the total pass its bound. Called whenever that changes.
 func (c *Conn) account() {
 	now := c.outbound
+	c.unread.Store(now)
 	if c.in != nil {
 		now += int64(cap(c.in))
 	}

@@ -55,6 +55,7 @@ type Conn struct {
 	rest   []byte // guarded by direct while quiet, the loop's otherwise
 
 	posted atomic.Int64               // bytes of Send that have not reached the loop
+	unread atomic.Int64               // outbound, for others than the loop
 	closed atomic.Bool                // gnet has closed it; gc must not be touched
 	cause  atomic.Pointer[closeCause] // the first one counts
 	closer closeTask
@@ -85,6 +86,9 @@ func (c *Conn) Local() netip.AddrPort { return c.local }
 // Closed tells whether the connection is gone; what is sent to it is dropped.
 // Any goroutine.
 func (c *Conn) Closed() bool { return c.closed.Load() }
+
+// Backlog is how many bytes wait to be written to the peer, about. Any goroutine.
+func (c *Conn) Backlog() int64 { return c.posted.Load() + c.unread.Load() }
 
 // Close closes the connection after what has been gathered for it is written,
 // as far as the socket takes it at once. cause reaches Handler.Closed; nil

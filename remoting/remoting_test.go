@@ -253,6 +253,7 @@ func TestHeadersRoundTrip(t *testing.T) {
 		{(&EndTransactionHeader{"t", "g", 1, 2, 8, true, "m", "x"}).Command(), &EndTransactionHeader{}, &EndTransactionHeader{"t", "g", 1, 2, 8, true, "m", "x"}},
 		{(&GroupForbiddenHeader{"g", "t", nil}).Command(), &GroupForbiddenHeader{}, &GroupForbiddenHeader{"g", "t", nil}},
 		{(&GroupForbiddenHeader{"g", "t", new(bool)}).Command(), &GroupForbiddenHeader{}, &GroupForbiddenHeader{"g", "t", new(bool)}},
+		{(&CheckTransactionHeader{"t", 1, 2, "m", "x", "o", "b"}).Command(), &CheckTransactionHeader{}, &CheckTransactionHeader{"t", 1, 2, "m", "x", "o", "b"}},
 		{(&UnregisterClientHeader{"c", "", "g"}).Command(), &UnregisterClientHeader{}, &UnregisterClientHeader{"c", "", "g"}},
 		{(&CreateTopicHeader{Topic: "t", DefaultTopic: "TBW102", ReadQueueNums: 8, WriteQueueNums: 4, Perm: 6, TopicFilterType: FilterSingleTag, Attributes: "+a=b"}).Command(), &CreateTopicHeader{}, &CreateTopicHeader{Topic: "t", DefaultTopic: "TBW102", ReadQueueNums: 8, WriteQueueNums: 4, Perm: 6, TopicFilterType: FilterSingleTag, Attributes: "+a=b"}},
 		{(&AllTopicConfigHeader{-1, "", -1}).Command(), &AllTopicConfigHeader{}, &AllTopicConfigHeader{-1, "", -1}},
