@@ -179,7 +179,7 @@ func (r *run) warm(ctx context.Context, s *system) error {
 
 // options are what all loads on s share.
 func (r *run) options(s *system) bench.Options {
-	o := bench.Options{Addr: s.addr(), Namesrv: s.namesrvAddr(), PID: s.pid(), NamesrvPID: s.namesrv.cmd.Process.Pid, Dir: s.dir,
+	o := bench.Options{Addr: s.addr(), Namesrv: s.namesrvAddr(), PID: s.pid(), NamesrvPID: s.namesrv.PID(), Dir: s.dir,
 		Duration: r.cfg.Duration, Warmup: r.cfg.Warmup}
 	o.Defaults()
 	return o

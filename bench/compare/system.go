@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ringmq/ringmq/bench"
+	"github.com/ringmq/ringmq/bench/process"
 )
 
 // Names of the systems, in the order of the table's columns.
@@ -32,14 +32,14 @@ type system struct {
 	port    int
 	command func(s *system, what, conf string) *exec.Cmd
 
-	namesrv *process
-	broker  *process
+	namesrv *process.Process
+	broker  *process.Process
 }
 
 func (s *system) addr() string        { return "127.0.0.1:" + strconv.Itoa(s.port) }
 func (s *system) namesrvAddr() string { return "127.0.0.1:" + strconv.Itoa(s.nsPort) }
 func (s *system) store() string       { return filepath.Join(s.dir, "store") }
-func (s *system) pid() int            { return s.broker.cmd.Process.Pid }
+func (s *system) pid() int            { return s.broker.PID() }
 
 // apacheSystem runs Apache's jars as its own runserver.sh and runbroker.sh do,
 // with the given heap.
@@ -113,7 +113,7 @@ flushDiskType=%s
 	if err != nil {
 		return 0, err
 	}
-	if s.namesrv, err = startProcess(s.command(s, "namesrv", nsConf), filepath.Join(s.dir, "namesrv.out")); err != nil {
+	if s.namesrv, err = process.Start(s.command(s, "namesrv", nsConf), filepath.Join(s.dir, "namesrv.out")); err != nil {
 		return 0, err
 	}
 	// A broker that starts while its NameServer does not listen yet is slower:
@@ -122,7 +122,7 @@ flushDiskType=%s
 		return 0, err
 	}
 	begin := time.Now()
-	if s.broker, err = startProcess(s.command(s, "broker", conf), filepath.Join(s.dir, "broker.out")); err != nil {
+	if s.broker, err = process.Start(s.command(s, "broker", conf), filepath.Join(s.dir, "broker.out")); err != nil {
 		return 0, err
 	}
 	err = s.poll(ctx, s.broker, func() error {
@@ -144,7 +144,7 @@ const startMax = 5 * time.Minute
 
 // poll asks every few milliseconds until ok succeeds; a process that ends
 // meanwhile is an error that shows the end of its output.
-func (s *system) poll(ctx context.Context, p *process, ok func() error) error {
+func (s *system) poll(ctx context.Context, p *process.Process, ok func() error) error {
 	deadline := time.Now().Add(startMax)
 	for {
 		err := ok()
@@ -153,8 +153,8 @@ func (s *system) poll(ctx context.Context, p *process, ok func() error) error {
 			wait = 0
 		}
 		select { // also after a success: someone else may listen on the port
-		case <-p.done:
-			return fmt.Errorf("compare: %s ended (%v):\n%s", s.name, p.err, p.tail())
+		case <-p.Done():
+			return fmt.Errorf("compare: %s ended (%v):\n%s", s.name, p.Err(), p.Tail())
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(wait):
@@ -163,75 +163,14 @@ func (s *system) poll(ctx context.Context, p *process, ok func() error) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("compare: %s took no send within %v: %w\n%s", s.name, startMax, err, p.tail())
+			return fmt.Errorf("compare: %s took no send within %v: %w\n%s", s.name, startMax, err, p.Tail())
 		}
 	}
 }
 
 // stop ends broker and NameServer, in that order, and waits for both.
 func (s *system) stop() error {
-	err := errors.Join(s.broker.stop(), s.namesrv.stop())
+	err := errors.Join(s.broker.Stop(), s.namesrv.Stop())
 	s.broker, s.namesrv = nil, nil
 	return err
-}
-
-// process is one that was started here.
-type process struct {
-	cmd  *exec.Cmd
-	out  string
-	done chan struct{} // closed when it ended; err is set before
-	err  error
-}
-
-func startProcess(cmd *exec.Cmd, out string) (*process, error) {
-	f, err := os.Create(out)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // never left behind
-	err = cmd.Start()
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	p := &process{cmd: cmd, out: out, done: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.done)
-	}()
-	return p, nil
-}
-
-// stopMax is how long a process may take to stop by itself.
-const stopMax = time.Minute
-
-func (p *process) stop() error {
-	if p == nil {
-		return nil
-	}
-	select {
-	case <-p.done:
-		return nil
-	default:
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("compare: %w", err)
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-time.After(stopMax):
-	}
-	err := p.cmd.Process.Kill()
-	<-p.done
-	return errors.Join(fmt.Errorf("compare: %s did not stop within %v", p.cmd.Path, stopMax), err)
-}
-
-// tail is the end of the process's output.
-func (p *process) tail() string {
-	b, err := os.ReadFile(p.out)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b[max(0, len(b)-2000):])
 }

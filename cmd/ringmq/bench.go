@@ -43,6 +43,7 @@ answer, of an open loop (--rate) from the time a message was due.`,
 		benchMode("route", "Ask a NameServer for the routes of --topics topics", bench.Route),
 		benchMode("floor", "Bare pwrite and fdatasync in --dir", bench.Floor),
 		compareCommand(),
+		tortureCommand(),
 	)
 	return cmd
 }

@@ -20,8 +20,8 @@ const module = "github.com/ringmq/ringmq"
 // one above. docs/architecture.md draws the same picture.
 var levels = [][]string{
 	{"cmd/ringmq"},
-	{"console", "bench/compare", "internal/mqtest", "internal/alert"},
-	{"bench"},
+	{"console", "bench/compare", "bench/torture", "internal/mqtest", "internal/alert"},
+	{"bench", "bench/process"},
 	{"broker", "namesrv", "controller"},
 	{"broker/meta", "engine/inspect"},
 	{"engine"},
