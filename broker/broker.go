@@ -126,7 +126,7 @@ func (b *Broker) open() (err error) {
 	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
 	b.asks = newAsker()
 	b.notices = newNotifier(b.clients.consumerConns)
-	b.locks = newLockTable(b.now)
+	b.locks = newLockTable(b.now, b.tables.Locks)
 	b.clients.changed = func(group string) {
 		if b.noticesWanted(group) {
 			b.notices.notify(group)
@@ -134,7 +134,7 @@ func (b *Broker) open() (err error) {
 	}
 	b.clients.allowed, b.clients.conflict, b.clients.renewed = b.allowExpression, b.logConflict, b.renewHeld
 	b.clients.save = b.tables.Filters.Sync
-	b.clients.left, b.clients.scanned = b.locks.free, b.locks.expire
+	b.clients.left, b.clients.scanned = b.locks.left, b.locks.expire
 	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
 	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)
@@ -263,6 +263,7 @@ func (b *Broker) Addrs() []net.Addr {
 // for peers, not the saving.
 func (b *Broker) Close(ctx context.Context) (err error) {
 	b.stopped.Do(func() {
+		b.locks.keep()
 		b.registrar.close()
 		b.schedule.close()
 		if b.server != nil {

@@ -35,7 +35,7 @@ type clientTable struct {
 	now       func() time.Time
 	expiry    time.Duration                                     // channelExpiredTimeout
 	changed   func(group string)                                // who is in the group, or what topics it has, is another
-	left      func(group, clientID string)                      // a client's last connection has left the group
+	left      func(group, clientID string, c *netloop.Conn)     // a client's last connection, c, has left the group
 	closeConn func(c *netloop.Conn, cause error)                // ends an expired client's connection
 	allowed   func(kind string) error                           // nil, or the refusal of a kind of expression
 	conflict  func(subscriptionConflict)                        // a client has begun to subscribe otherwise than its group
@@ -101,7 +101,7 @@ func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
 		now:       now,
 		expiry:    expiry,
 		changed:   func(string) {},
-		left:      func(string, string) {},
+		left:      func(string, string, *netloop.Conn) {},
 		closeConn: (*netloop.Conn).Close,
 		allowed:   func(string) error { return nil },
 		conflict:  func(subscriptionConflict) {},
@@ -167,14 +167,20 @@ func (cc *clientConn) groups() map[string]*consumer {
 // groupEvents gathers what must be told once the lock is free.
 type groupEvents struct {
 	changed   []string
-	left      [][2]string // group, clientID
+	left      []departure
 	conflicts []subscriptionConflict
 	renewed   []renewedSubscription
 }
 
+// A departure is a client that has left a group with its last connection.
+type departure struct {
+	group, clientID string
+	conn            *netloop.Conn
+}
+
 func (ev *groupEvents) tell(t *clientTable) {
 	for _, l := range ev.left {
-		t.left(l[0], l[1])
+		t.left(l.group, l.clientID, l.conn)
 	}
 	for _, group := range ev.changed {
 		t.changed(group)
@@ -317,7 +323,7 @@ func (t *clientTable) removeConsumer(name string, c *netloop.Conn, ev *groupEven
 			return // it has reconnected: nobody left
 		}
 	}
-	ev.left = append(ev.left, [2]string{name, m.id})
+	ev.left = append(ev.left, departure{name, m.id, c})
 	if !m.broadcast {
 		ev.changed = append(ev.changed, name)
 	}

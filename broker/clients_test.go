@@ -24,7 +24,7 @@ func newClientWorld() *clientWorld {
 	w := &clientWorld{clock: time.Unix(1700000000, 0)}
 	w.clientTable = newClientTable(func() time.Time { return w.clock }, 120*time.Second)
 	w.changed = func(group string) { w.events = append(w.events, "changed "+group) }
-	w.left = func(group, id string) { w.events = append(w.events, "left "+group+" "+id) }
+	w.left = func(group, id string, _ *netloop.Conn) { w.events = append(w.events, "left "+group+" "+id) }
 	w.closeConn = func(*netloop.Conn, error) { w.events = append(w.events, "closed") }
 	return w
 }

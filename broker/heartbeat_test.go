@@ -74,6 +74,28 @@ func TestGroupLife(t *testing.T) {
 	lock(third, "C", one)
 }
 
+// A clean stop closes the connections of consumers that live on: their locks are
+// there again after it, for them and nobody else.
+func TestLocksOutliveAStop(t *testing.T) {
+	dir := t.TempDir()
+	b := startBrokerIn(t, dir, nil)
+	lock := func(b *Broker, id, want string) {
+		t.Helper()
+		c := dial(t, b)
+		heartbeat(t, c, id, "g", "T", "*")
+		resp := call(t, c, remoting.ReqLockBatchMQ, remoting.Success, []byte(`{"clientId":"`+id+`","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}`))
+		if got := string(resp.Body); got != want {
+			t.Errorf("%s holds %s, want %s", id, got, want)
+		}
+	}
+	const one, none = `{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}`, `{"lockOKMQSet":[]}`
+	lock(b, "A", one)
+	stopBroker(t, b)
+	b = startBrokerIn(t, dir, nil)
+	lock(b, "B", none)
+	lock(b, "A", one)
+}
+
 func TestHeartbeatAnswers(t *testing.T) {
 	b := startBroker(t, nil)
 	c := dial(t, b)

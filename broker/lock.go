@@ -2,8 +2,11 @@ package broker
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -11,14 +14,23 @@ import (
 // renew every 20 s (rocketmq.broker.rebalance.lockMaxLiveTime of Apache).
 const lockLiveTime = 60 * time.Second
 
+// recoveredLiveTime is how long a lock from before a restart waits for its
+// holder: longer than holders take to renew, shorter than a lock lives, since
+// the holder may be gone too.
+const recoveredLiveTime = 25 * time.Second
+
 // lockTable holds the queue locks of orderly consumers: while one client of a
 // group holds a queue, no other one of the group gets it. Unlike Apache's it
 // frees a client's locks when the client unregisters or its connection closes,
-// so that the next owner need not wait for them to expire.
+// so that the next owner need not wait for them to expire; and it knows them
+// again after a restart, also after a kill, when the clients that are back first
+// would be given the queues of those that still consume.
 //
 // Any goroutine may call; nothing blocks.
 type lockTable struct {
-	now func() time.Time
+	now      func() time.Time
+	saved    *meta.Locks
+	stopping atomic.Bool // the broker closes the connections, their clients live on
 
 	mu     sync.Mutex
 	groups map[string]map[remoting.MessageQueue]*queueLock
@@ -27,37 +39,51 @@ type lockTable struct {
 // A queueLock says who holds a queue, and from when on no longer.
 type queueLock struct {
 	clientID string
+	conn     *netloop.Conn // on which it was last renewed; nil when it was recovered
 	until    time.Time
 }
 
-func newLockTable(now func() time.Time) *lockTable {
-	return &lockTable{now: now, groups: map[string]map[remoting.MessageQueue]*queueLock{}}
+func newLockTable(now func() time.Time, saved *meta.Locks) *lockTable {
+	t := &lockTable{now: now, saved: saved, groups: map[string]map[remoting.MessageQueue]*queueLock{}}
+	until := now().Add(recoveredLiveTime)
+	saved.Each(func(key meta.LockKey, clientID string) {
+		t.group(key.Group)[key.Queue] = &queueLock{clientID: clientID, until: until}
+	})
+	return t
 }
 
-// lock takes or renews queues for a client, and gives those of them it holds
-// now. (As RebalanceLockManager#tryLockBatch, 5.3.)
-func (t *lockTable) lock(group, clientID string, queues []remoting.MessageQueue) []remoting.MessageQueue {
+// group gives the locks of a group. The caller holds mu.
+func (t *lockTable) group(name string) map[remoting.MessageQueue]*queueLock {
+	locks := t.groups[name]
+	if locks == nil {
+		locks = map[remoting.MessageQueue]*queueLock{}
+		t.groups[name] = locks
+	}
+	return locks
+}
+
+// lock takes or renews queues for the client at conn, and gives those of them it
+// holds now. (As RebalanceLockManager#tryLockBatch, 5.3.)
+func (t *lockTable) lock(group, clientID string, conn *netloop.Conn, queues []remoting.MessageQueue) []remoting.MessageQueue {
 	now := t.now()
 	held := make([]remoting.MessageQueue, 0, len(queues))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	locks := t.groups[group]
-	if locks == nil {
-		locks = make(map[remoting.MessageQueue]*queueLock, len(queues))
-		t.groups[group] = locks
-	}
+	locks := t.group(group)
 	for _, q := range queues {
 		l := locks[q]
-		if l == nil {
-			l = &queueLock{}
-			locks[q] = l
-		}
-		if l.clientID != clientID && now.Before(l.until) {
+		if l != nil && l.clientID != clientID && now.Before(l.until) {
 			continue
 		}
-		l.clientID, l.until = clientID, now.Add(lockLiveTime)
+		if l == nil || l.clientID != clientID {
+			l = &queueLock{clientID: clientID}
+			locks[q] = l
+			t.saved.Set(meta.LockKey{Group: group, Queue: q}, clientID)
+		}
+		l.conn, l.until = conn, now.Add(lockLiveTime)
 		held = append(held, q)
 	}
+	t.dropEmpty(group)
 	return held
 }
 
@@ -67,29 +93,47 @@ func (t *lockTable) unlock(group, clientID string, queues []remoting.MessageQueu
 	defer t.mu.Unlock()
 	for _, q := range queues {
 		if l := t.groups[group][q]; l != nil && l.clientID == clientID {
-			delete(t.groups[group], q)
+			t.drop(group, q)
 		}
 	}
 	t.dropEmpty(group)
 }
 
-// free ends all locks of a client that has left a group.
-func (t *lockTable) free(group, clientID string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for q, l := range t.groups[group] {
-		if l.clientID == clientID {
-			delete(t.groups[group], q)
-		}
+// left ends the locks of a client that has left a group with its connection
+// conn, its last in the group; but not those it has renewed on a newer one, from
+// which its heartbeat is still to come.
+func (t *lockTable) left(group, clientID string, conn *netloop.Conn) {
+	if t.stopping.Load() {
+		return
 	}
-	t.dropEmpty(group)
+	t.freeIf(group, func(l *queueLock) bool {
+		return l.clientID == clientID && (l.conn == nil || l.conn == conn || l.conn.Closed())
+	})
 }
+
+// keep has the locks outlive the connections: the broker stops.
+func (t *lockTable) keep() { t.stopping.Store(true) }
 
 // freeGroup ends all locks of a group.
 func (t *lockTable) freeGroup(group string) {
+	t.freeIf(group, func(*queueLock) bool { return true })
+}
+
+func (t *lockTable) freeIf(group string, match func(*queueLock) bool) {
 	t.mu.Lock()
-	delete(t.groups, group)
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	for q, l := range t.groups[group] {
+		if match(l) {
+			t.drop(group, q)
+		}
+	}
+	t.dropEmpty(group)
+}
+
+// drop ends one lock. The caller holds mu.
+func (t *lockTable) drop(group string, q remoting.MessageQueue) {
+	delete(t.groups[group], q)
+	t.saved.Set(meta.LockKey{Group: group, Queue: q}, "")
 }
 
 // held says whether any queue is locked for the group: its consumers are
@@ -113,7 +157,7 @@ func (t *lockTable) expire(now time.Time) {
 	for group, locks := range t.groups {
 		for q, l := range locks {
 			if !now.Before(l.until) {
-				delete(locks, q)
+				t.drop(group, q)
 			}
 		}
 		t.dropEmpty(group)
@@ -132,7 +176,7 @@ func handleLockBatch(b *Broker, r *request) (*response, error) {
 	if err != nil {
 		return nil, err
 	}
-	held := b.locks.lock(body.ConsumerGroup, body.ClientID, body.MQSet)
+	held := b.locks.lock(body.ConsumerGroup, body.ClientID, r.conn, body.MQSet)
 	return &response{body: remoting.MarshalBody(remoting.LockBatchReply{LockOKMQSet: held})}, nil
 }
 
@@ -151,8 +195,15 @@ func lockBody(r *request) (*remoting.LockBatchBody, error) {
 	if err := remoting.ParseBody(r.cmd.Body, &body); err != nil {
 		return nil, err
 	}
-	if body.ConsumerGroup == "" || body.ClientID == "" {
-		return nil, refuse(remoting.InvalidParameter, "queue locks need consumerGroup and clientId: got %q and %q", body.ConsumerGroup, body.ClientID)
+	texts := []string{body.ConsumerGroup, body.ClientID}
+	for _, q := range body.MQSet {
+		texts = append(texts, q.Topic, q.BrokerName)
+	}
+	for _, text := range texts {
+		if text == "" || len(text) > meta.LockBytesMax {
+			return nil, refuse(remoting.InvalidParameter, "queue locks need consumerGroup, clientId, and topic and brokerName of each queue: got %.40q with %d bytes, want 1 to %d",
+				text, len(text), meta.LockBytesMax)
+		}
 	}
 	return &body, nil
 }

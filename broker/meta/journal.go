@@ -21,6 +21,7 @@ const (
 	recordCommit = 2 // offsets of one topic@group
 	recordForget = 3 // one topic@group is gone
 	recordDelay  = 4 // progress of the delay levels
+	recordLock   = 5 // who holds a queue
 	recordReset  = 6 // offsets of one topic@group that were reset and not yet told to a consumer
 )
 
@@ -131,6 +132,7 @@ type replay interface {
 	reset(key string, queue int32, offset int64)
 	forget(key string)
 	delay(p DelayProgress)
+	lock(key LockKey, clientID string)
 }
 
 // replayJournal hands the records of b to r, and says how many bytes are whole.
@@ -178,6 +180,8 @@ func replayRecord(payload []byte, r replay) error {
 		return replayCommit(b, r.reset)
 	case recordDelay:
 		return replayDelay(b, r)
+	case recordLock:
+		return replayLock(b, r)
 	default:
 		return fmt.Errorf("kind %d is not known", kind)
 	}

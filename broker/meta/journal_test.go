@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/ringmq/ringmq/remoting"
 )
 
 // recorder writes down what a replay hands it.
@@ -23,6 +25,9 @@ func (r *recorder) forget(key string) { r.got = append(r.got, "forget "+key) }
 func (r *recorder) delay(p DelayProgress) {
 	r.got = append(r.got, fmt.Sprintf("delay %d %v", p.ScanFrom, p.Next))
 }
+func (r *recorder) lock(key LockKey, clientID string) {
+	r.got = append(r.got, fmt.Sprintf("lock %s %s/%s/%d %q", key.Group, key.Queue.BrokerName, key.Queue.Topic, key.Queue.QueueID, clientID))
+}
 
 func sampleJournal() []byte {
 	b := []byte(journalMagic)
@@ -30,12 +35,14 @@ func sampleJournal() []byte {
 	b = appendCommit(b, "T@g", []queueOffset{{id: 0, offset: 5}, {id: 7, offset: 1 << 40}})
 	b = appendForget(b, "T@g")
 	b = appendDelay(b, DelayProgress{ScanFrom: 1234, Next: map[int32]int64{1: 10, 18: 3}})
+	key := LockKey{Group: "g", Queue: remoting.MessageQueue{BrokerName: "b", QueueID: 3, Topic: "T"}}
+	b = appendLock(appendLock(b, key, "client"), key, "")
 	return appendCommit(b, "T2@g", []queueOffset{{id: 1, offset: 0}, {id: 2, offset: 8, reset: true}})
 }
 
 var sampleReplay = []string{
 	"base 1 2 297bd0aa", "commit T@g 0 5", "commit T@g 7 1099511627776", "forget T@g",
-	"delay 1234 map[1:10 18:3]", "reset T2@g 2 8", "commit T2@g 1 0",
+	"delay 1234 map[1:10 18:3]", `lock g b/T/3 "client"`, `lock g b/T/3 ""`, "reset T2@g 2 8", "commit T2@g 1 0",
 }
 
 func TestJournalRoundTrip(t *testing.T) {

@@ -30,6 +30,7 @@ type keeper struct {
 	log     *slog.Logger
 	offsets *Offsets
 	delay   *Delay
+	locks   *Locks
 
 	dirty  chan struct{} // something changed, nobody waits
 	urgent chan struct{} // somebody waits for the write
@@ -74,6 +75,7 @@ func newKeeper(cfg *Config) *keeper {
 		},
 	}
 	k.offsets = newOffsets(k)
+	k.locks = &Locks{keeper: k, holders: map[LockKey]string{}, dirty: map[LockKey]bool{}}
 	k.delay = &Delay{keeper: k, p: DelayProgress{ScanFrom: -1}}
 	return k
 }
@@ -151,7 +153,7 @@ func (k *keeper) foldPause() time.Duration {
 // wait.
 func (k *keeper) write() {
 	b, waiters := k.offsets.drain(k.scratch[:0])
-	b = k.delay.drain(b)
+	b = k.locks.drain(k.delay.drain(b))
 	k.scratch = b
 	err := k.append(b)
 	for _, w := range waiters {
@@ -256,7 +258,7 @@ func (k *keeper) startJournal() error {
 	if p := k.delay.Progress(); p.ScanFrom >= 0 {
 		b = appendDelay(b, p)
 	}
-	b = k.offsets.appendResets(b)
+	b = k.locks.appendAll(k.offsets.appendResets(b))
 	if k.file != nil {
 		k.file.Close()
 		k.file = nil

@@ -97,6 +97,7 @@ func (b *baseFinder) commit(string, int32, int64) { b.changes = true }
 func (b *baseFinder) reset(string, int32, int64)  { b.changes = true }
 func (b *baseFinder) forget(string)               { b.changes = true }
 func (b *baseFinder) delay(p DelayProgress)       { b.changes = b.changes || !maps.Equal(p.Next, b.next) }
+func (b *baseFinder) lock(LockKey, string)        {}
 
 // loader puts a journal's records into the tables.
 type loader struct {
@@ -127,6 +128,13 @@ func (l *loader) forget(key string) {
 func (l *loader) delay(p DelayProgress) {
 	if l.continues[fileDelay] {
 		l.k.delay.p = p
+	}
+}
+
+// lock counts only where no other broker had the store meanwhile.
+func (l *loader) lock(key LockKey, clientID string) {
+	if l.continues[fileOffsets] {
+		l.k.locks.load(key, clientID)
 	}
 }
 

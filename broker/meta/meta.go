@@ -1,6 +1,6 @@
 // Package meta keeps what a broker must remember beside its messages: topics,
-// consumer groups, their filters, consumer offsets and the progress of delayed
-// messages. Its files are Apache 5.3.3's (storePathRootDir/config/*.json, facts:
+// consumer groups, their filters, consumer offsets, the progress of delayed
+// messages and the queue locks of orderly consumers. Its files are Apache 5.3.3's (storePathRootDir/config/*.json, facts:
 // store §8), so that a Java broker can follow after a clean stop, and ringmq can
 // follow a Java broker.
 //
@@ -9,7 +9,7 @@
 //   - the saver writes topics.json, subscriptionGroup.json and
 //     consumerFilter.json whole when they have changed (a temporary file, synced,
 //     renamed, the directory synced);
-//   - the keeper appends consumer offsets and delay progress to a journal, one
+//   - the keeper appends consumer offsets, delay progress and locks to a journal, one
 //     write for all that has changed, syncs it every second, and folds it into
 //     consumerOffset.json and delayOffset.json now and then and at Close.
 //
@@ -26,6 +26,7 @@
 //	         3 forget   topic@group
 //	         6 reset    as 2: the offset was set by an operator, and no consumer was told yet
 //	         4 delay    log offset to scan from int64 | (level int32 | next queue offset int64)...
+//	         5 lock     queueId int32 | group | topic | brokerName | client id, each length int16 and bytes
 //
 // A base record names, by length and CRC, a version of a JSON file that the
 // journal continues. At load the JSON file (or its .bak) that is there is
@@ -87,6 +88,7 @@ type Tables struct {
 	Filters *Filters
 	Offsets *Offsets
 	Delay   *Delay
+	Locks   *Locks
 	System  *SystemSet
 
 	saver  *saver
@@ -107,6 +109,7 @@ func Open(cfg Config) (*Tables, error) {
 	t.Groups = &Groups{byName: map[string]*Group{}, autoCreate: !cfg.ManualGroups, now: cfg.Now, saver: t.saver}
 	t.Filters = &Filters{byGroup: map[string]map[string]*FilterData{}, keep: cfg.FilterKeep, now: cfg.Now, saver: t.saver}
 	t.Offsets, t.Delay = t.keeper.offsets, t.keeper.delay
+	t.Locks = t.keeper.locks
 	if err := t.loadTables(&cfg); err != nil {
 		return nil, err
 	}
