@@ -240,7 +240,7 @@ func TestDeleteGroup(t *testing.T) {
 		t.Helper()
 		call(t, c, remoting.ReqDeleteSubscriptionGroup, remoting.Success, nil, "groupName", group, "cleanOffset", clean)
 	}
-	remove("g", "true")
+	call(t, c, remoting.ReqDeleteSubscriptionGroup, remoting.Success, nil, "groupName", "g", "removeOffset", "true") // 4.x
 	remove("kept", "false")
 	remove("unknown", "true")
 	wantRetry(t, answer)

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +29,7 @@ func (apache) command(s *Servers, args ...string) (*exec.Cmd, error) {
 }
 
 func (a apache) namesrv(s *Servers) (*Process, error) {
-	conf, err := s.writeFile("namesrv.conf", fmt.Sprintf("listenPort = %d\nbindAddress = 127.0.0.1\n", s.namesrvPort))
+	conf, err := s.writeFile("namesrv.conf", s.namesrvConfig(""))
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +26,7 @@ func (ringmq) start(s *Servers, name, conf, text string, args ...string) (*Proce
 
 func (r ringmq) namesrv(s *Servers) (*Process, error) {
 	return r.start(s, "namesrv", "namesrv.conf",
-		fmt.Sprintf("listenPort = %d\nbindAddress = 127.0.0.1\n", s.namesrvPort))
+		s.namesrvConfig(""))
 }
 
 func (r ringmq) broker(s *Servers) (*Process, error) {
@@ -40,6 +39,6 @@ type ringmqServer struct{}
 func (ringmqServer) namesrv(*Servers) (*Process, error) { return nil, nil }
 
 func (ringmqServer) broker(s *Servers) (*Process, error) {
-	conf := s.brokerConfig() + fmt.Sprintf("namesrv.listenPort = %d\nnamesrv.bindAddress = 127.0.0.1\n", s.namesrvPort)
+	conf := s.brokerConfig() + s.namesrvConfig("namesrv.")
 	return ringmq{}.start(s, "server", "server.conf", conf, "--data", filepath.Join(s.Dir, "data"))
 }

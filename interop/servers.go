@@ -97,6 +97,19 @@ func (s *Servers) brokerConfig() string {
 	}, "\n")
 }
 
+// namesrvConfig is the same file for both targets; each key begins with prefix.
+func (s *Servers) namesrvConfig(prefix string) string {
+	var b strings.Builder
+	for _, line := range []string{
+		fmt.Sprintf("listenPort = %d", s.namesrvPort),
+		"bindAddress = 127.0.0.1",
+		"orderMessageEnable = true", // routes show the order configuration of topics
+	} {
+		b.WriteString(prefix + line + "\n")
+	}
+	return b.String()
+}
+
 // writeFile puts a configuration file into the servers' directory and returns its path.
 func (s *Servers) writeFile(name, text string) (string, error) {
 	path := filepath.Join(s.Dir, name)

@@ -322,7 +322,8 @@ func (h *TopicHeader) Command(code int32) *Command {
 	return b.command(code)
 }
 
-// DeleteGroupHeader is DELETE_SUBSCRIPTIONGROUP (207).
+// DeleteGroupHeader is DELETE_SUBSCRIPTIONGROUP (207). Tools of 4.x write
+// cleanOffset as removeOffset.
 type DeleteGroupHeader struct {
 	GroupName   string
 	CleanOffset bool
@@ -333,7 +334,7 @@ func (h *DeleteGroupHeader) Decode(c *Command) error {
 	r := reader{c: c}
 	*h = DeleteGroupHeader{
 		GroupName:   r.need("groupName"),
-		CleanOffset: r.optBool("cleanOffset", false),
+		CleanOffset: r.optBool("cleanOffset", false) || r.optBool("removeOffset", false),
 	}
 	return r.err
 }

@@ -36,11 +36,13 @@ public final class Main {
         PushSteps.add(steps);
         OrderSteps.add(steps);
         RetrySteps.add(steps);
+        GroupSteps.add(steps);
         QuerySteps.add(steps);
         ReplySteps.add(steps);
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);
+        GroupRestartSteps.add(steps);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null && !line.equals("quit"); line = in.readLine()) {
             runPhase(env, steps, line.substring("run ".length()));

@@ -34,7 +34,7 @@ final class OrderSteps {
      * What came for each shard at both instances, in order of arrival; and whether a queue was ever handled twice at a
      * time. A shard is in one queue, and a queue is handled by one thread at a time, so that its list needs no lock.
      */
-    private static final class Log implements MessageListenerOrderly {
+    static final class Log implements MessageListenerOrderly {
         final Map<String, List<Integer>> shards;
         final Map<Integer, AtomicInteger> inside;
         final AtomicInteger overlaps = new AtomicInteger();

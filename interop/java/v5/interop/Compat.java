@@ -4,6 +4,7 @@ import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
 /** What the 4.9 and 5.3 client libraries spell differently: this is 5.3's spelling. */
 final class Compat {
@@ -19,5 +20,11 @@ final class Compat {
 
     static void createTopic(DefaultMQProducer p, String key, String topic, int queues) throws Exception {
         p.createTopic(key, topic, queues, Map.of());
+    }
+
+    static SubscriptionGroupConfig group(String name) {
+        SubscriptionGroupConfig c = new SubscriptionGroupConfig();
+        c.setGroupName(name);
+        return c;
     }
 }
