@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +34,10 @@ func main() {
 	}
 	e := newEnv(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	var steps []step
-	for _, s := range [][]step{topicSteps, sendSteps, pullSteps, pushSteps, orderSteps, retrySteps, replySteps, errorSteps} {
+	for _, s := range [][]step{topicSteps, sendSteps, pullSteps, pushSteps, orderSteps, retrySteps, groupSteps, replySteps, errorSteps} {
 		steps = append(steps, s...)
 	}
-	steps = append(append(steps, outageSteps()...), restartSteps()...)
+	steps = slices.Concat(steps, outageSteps(), restartSteps(), groupRestartSteps())
 	out := json.NewEncoder(os.Stdout)
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() && in.Text() != "quit" {
