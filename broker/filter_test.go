@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	rpc "github.com/ringmq/ringmq/client"
 	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/internal/segment"
+	"github.com/ringmq/ringmq/internal/vfs"
 	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -435,4 +438,32 @@ func TestNoNewMessageKeepsTheOffset(t *testing.T) {
 			at = next
 		}
 	}
+}
+
+// A record that can't be read now makes a pull wait, at its place and without
+// trying over and over.
+func TestUnreadableWaits(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem())
+	b := startOver(t, fault, "ASYNC_FLUSH")
+	t.Cleanup(func() { stopBroker(t, b) })
+	t.Cleanup(fault.Clear)
+	c := dial(t, b)
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "a=1")...)
+	pull := pullFields("T", 0, 0, "expressionType", "SQL92", "subscription", "a = 1", "sysFlag", "6", "suspendTimeoutMillis", "500")
+	wantBodies(t, call(t, c, remoting.ReqPullMessage, remoting.Success, nil, pull...), "x")
+	fault.Add(vfs.Rule{Ops: vfs.OpRead, Path: segment.Name(0), Err: errors.New("bad disk")})
+	before := fault.Count(vfs.OpRead)
+	began := time.Now()
+	resp := call(t, c, remoting.ReqPullMessage, remoting.PullNotFound, nil, pull...)
+	if took := time.Since(began); took < 450*time.Millisecond {
+		t.Errorf("held for %v, want 500 ms", took)
+	}
+	if next := resp.GetString("nextBeginOffset"); next != "0" {
+		t.Errorf("next %s, want 0", next)
+	}
+	if n := fault.Count(vfs.OpRead) - before; n > 10 {
+		t.Errorf("tried %d times", n)
+	}
+	fault.Clear()
+	wantBodies(t, call(t, c, remoting.ReqPullMessage, remoting.Success, nil, pull...), "x")
 }

@@ -108,6 +108,7 @@ func TestHeartbeatAnswers(t *testing.T) {
 		{"V2 without", `{"clientID":"A","consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING","consumeType":"CONSUME_PASSIVELY"}],"producerDataSet":[],"heartbeatFingerprint":5,"withoutSub":true}`, "false", remoting.Success},
 		{"V2 with others", `{"clientID":"A","consumerDataSet":[{"groupName":"g","messageModel":"CLUSTERING","consumeType":"CONSUME_PASSIVELY"}],"producerDataSet":[],"heartbeatFingerprint":6,"withoutSub":true}`, "true", remoting.Success},
 		{"Go's codes are texts", `{"clientID":"A","consumerDataSet":[{"groupName":"go","subscriptionDataSet":[{"topic":"T","subString":"a","tagsSet":["a"],"codeSet":["97"],"subVersion":1,"expressionType":"TAG"}]}],"producerDataSet":[]}`, "true", remoting.Success},
+		{"C++ writes ordinals and texts", `{"clientID":"A","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"messageModel":1,"groupName":"cpp","subscriptionDataSet":[{"topic":"T","subString":"*","subVersion":"1700000000000"}]}]}`, "true", remoting.Success},
 		{"no client id", `{"consumerDataSet":[]}`, "", remoting.InvalidParameter},
 		{"no JSON", `nonsense`, "", remoting.SystemError},
 		{"nothing", ``, "", remoting.SystemError},

@@ -131,7 +131,7 @@ func (h *loopHolds) park(p *heldPull) {
 	w.pulls = append(w.pulls, p)
 	w.mu.Unlock()
 	p.queue.Waiters.Add(1)
-	if int64(p.queue.Max()) > int64(p.offset) {
+	if int64(p.queue.Max()) > int64(p.offset) && !p.unreadable {
 		arrived(p.queue)
 	}
 }

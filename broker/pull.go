@@ -27,10 +27,13 @@ type pull struct {
 	queue  *consumequeue.Queue
 	filter filter.Filter // nil: everything
 
-	offset   message.QueueOffset // where to look next; a held pull moves on over what its filter drops
-	asked    message.QueueOffset // where the client asked to begin
-	maxMsgs  int
-	maxBytes int
+	offset message.QueueOffset // where to look next; a held pull moves on over what its filter drops
+	asked  message.QueueOffset // where the client asked to begin
+	// unreadable says that there is something at offset that could not be read;
+	// not before another message comes is it looked at again.
+	unreadable bool
+	maxMsgs    int
+	maxBytes   int
 }
 
 // servePull answers PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), on the loop
@@ -200,6 +203,7 @@ func (b *Broker) answerPull(p *pull, state *loopState, look look) bool {
 			return false
 		}
 	}
+	p.unreadable = res.Status == engine.FoundNull
 	code := pullCode(res, p.offset)
 	if code == remoting.PullNotFound && p.offset != p.asked {
 		code = remoting.PullRetryImmediately // the client moves on over what its filter drops
@@ -224,7 +228,12 @@ func pullCode(res *engine.GetResult, offset message.QueueOffset) remoting.Respon
 			return remoting.PullNotFound
 		}
 		return remoting.PullOffsetMoved
-	case engine.OverflowOne, engine.FoundNull:
+	case engine.OverflowOne:
+		return remoting.PullNotFound
+	case engine.FoundNull:
+		if res.Next != offset { // what will never be readable lies between
+			return remoting.PullRetryImmediately
+		}
 		return remoting.PullNotFound
 	case engine.OverflowBadly, engine.TooSmall:
 		return remoting.PullOffsetMoved

@@ -184,8 +184,8 @@ func TestDelivery(t *testing.T) {
 
 func mustFilter(t *testing.T, expr string) interface {
 	MatchCode(int64) bool
-	NeedsRecord() bool
-	MatchRecord([]byte) bool
+	NeedsProperties() bool
+	MatchProperties([]byte) bool
 } {
 	t.Helper()
 	f, err := compileExpression("TAG", expr)

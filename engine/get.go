@@ -85,6 +85,18 @@ func (r *GetResult) Release() {
 // maxFilterMessageSize allows.
 const scanEntriesMax = 800
 
+// What a Get reads of records that its filter then drops, at most: their number
+// and bytes, but for the last. A loop does this between two other requests, or a
+// disk reads it: after it the Get ends, and goes on at Next.
+const (
+	droppedRecordsMax = 256
+	droppedBytesMax   = 1 << 20
+)
+
+// wholeBytes is up to which size a record is read with one read for its
+// properties; of a larger one, what stands before and behind its body.
+const wholeBytes = 16 << 10
+
 // residentChunk is the piece of the log whose residency is asked at once.
 const residentChunk = 256 << 10
 
@@ -127,6 +139,9 @@ type getter struct {
 	chunk    int64            // log offset of the chunk asked last, +1; 0: none
 	resident bool             // what was answered for it
 	removed  bool             // an entry's record is gone
+
+	dropped      int // records that were read for the filter and did not match
+	droppedBytes int // what was read of them
 }
 
 // run goes through the entries from req.Offset on.
@@ -214,7 +229,10 @@ func (g *getter) take(e *consumequeue.Entry) bool {
 	if g.full(int(e.Size), disk) {
 		return false
 	}
-	if f != nil && f.NeedsRecord() {
+	if f != nil && f.NeedsProperties() {
+		if g.dropped >= droppedRecordsMax || g.droppedBytes >= droppedBytesMax {
+			return false
+		}
 		match, err := g.matches(r, e.LogOffset)
 		if err != nil {
 			if res.Count == 0 {
@@ -287,20 +305,60 @@ func (g *getter) full(size int, disk bool) bool {
 	return res.Count >= count || res.Bytes+size > bytes
 }
 
-// matches asks the filter about the record itself.
+// matches asks the filter about the record's properties.
 func (g *getter) matches(r vfs.Range, at message.LogOffset) (bool, error) {
-	res := g.res
-	if cap(res.scratch) < r.Len {
-		res.scratch = make([]byte, max(r.Len, 4096))
-	}
-	rec := res.scratch[:r.Len]
-	if n, err := r.File.ReadAt(rec, r.Off); n < len(rec) {
-		return false, fmt.Errorf("read record at %d: got %d bytes, want %d: %w", at, n, len(rec), err)
-	}
-	if _, _, err := message.Check(rec, at, false); err != nil {
+	props, read, err := g.properties(r, at)
+	if err != nil {
 		return false, err
 	}
-	return g.req.Filter.MatchRecord(rec), nil
+	match := g.req.Filter.MatchProperties(props)
+	if !match {
+		g.dropped++
+		g.droppedBytes += read
+	}
+	return match, nil
+}
+
+// properties reads a record's properties, into res.scratch; read is how many
+// bytes that took.
+func (g *getter) properties(r vfs.Range, at message.LogOffset) (props []byte, read int, err error) {
+	if r.Len <= wholeBytes {
+		rec, err := g.readRecord(r.File, r.Off, r.Len, at)
+		if err != nil {
+			return nil, 0, err
+		}
+		if _, _, err := message.Check(rec, at, false); err != nil {
+			return nil, 0, err
+		}
+		return message.PropertiesOf(rec), r.Len, nil
+	}
+	head, err := g.readRecord(r.File, r.Off, message.HeadBytes, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	var tail message.Tail
+	if err := tail.Find(head, at, r.Len); err != nil {
+		return nil, 0, err
+	}
+	b, err := g.readRecord(r.File, r.Off+int64(tail.From), tail.To-tail.From, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	props, err = tail.Properties(b)
+	return props, message.HeadBytes + len(b), err
+}
+
+// readRecord reads n bytes of the record at log offset at.
+func (g *getter) readRecord(f vfs.File, off int64, n int, at message.LogOffset) ([]byte, error) {
+	res := g.res
+	if cap(res.scratch) < n {
+		res.scratch = make([]byte, max(n, 4096))
+	}
+	b := res.scratch[:n]
+	if got, err := f.ReadAt(b, off); got < n {
+		return nil, fmt.Errorf("read record at %d: got %d bytes, want %d: %w", at, got, n, err)
+	}
+	return b, nil
 }
 
 // add adds a record to the result, to the last range where it follows on it.

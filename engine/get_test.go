@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,8 +80,8 @@ func collidingTags(tag string) filter.Filter { return collision{message.TagsCode
 type collision struct{ code int64 }
 
 func (c collision) MatchCode(code int64) bool   { return code == c.code }
-func (c collision) NeedsRecord() bool           { return true }
-func (c collision) MatchRecord(rec []byte) bool { return false }
+func (c collision) NeedsProperties() bool       { return true }
+func (c collision) MatchProperties([]byte) bool { return false }
 
 // TestGetMerges reads a queue alone in the log and one that shares it.
 func TestGetMerges(t *testing.T) {
@@ -154,6 +155,97 @@ func TestGetLimits(t *testing.T) {
 			t.Errorf("%+v: next %d", tc, res.Next)
 		}
 		res.Release()
+	}
+}
+
+// TestGetDrops has a filter that reads many records and lets few through: what
+// one Get reads is bounded by number and by bytes, and the next goes on from
+// there to the last.
+func TestGetDrops(t *testing.T) {
+	s := mustOpen(t, testConfig(vfs.NewMem()))
+	defer mustClose(t, s)
+	put := func(topic, size string, n int) {
+		body := strings.Repeat("b", map[string]int{"small": 10, "medium": 12_000, "large": 50_000}[size])
+		for i := range n {
+			want := "no"
+			if i == n-1 {
+				want = "yes"
+			}
+			send(t, s, topic, 0, body, "want", want, "pad", strings.Repeat("p", 100))
+		}
+	}
+	put("small", "small", 1000)
+	put("medium", "medium", 200)
+	put("large", "large", 600)
+	f, err := filter.ParseSQL("want = 'yes'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		topic string
+		next  []message.QueueOffset // of each Get
+	}{
+		{"small", []message.QueueOffset{256, 512, 768, 1000}},
+		{"medium", []message.QueueOffset{86, 172, 200}}, // 1 MiB of records read whole
+		{"large", []message.QueueOffset{256, 512, 600}}, // bodies aren't read
+	} {
+		var res GetResult
+		var next message.QueueOffset
+		for i, want := range tc.next {
+			s.Get(&GetRequest{Queue: s.Queue(tc.topic, 0), Offset: next, MaxMsgs: 32, Filter: f}, &res)
+			status, count := NoMatched, 0
+			if i == len(tc.next)-1 {
+				status, count = Found, 1
+			}
+			if res.Next != want || res.Status != status || res.Count != count {
+				t.Errorf("%s from %d: next %d, %v, %d found; want %d, %v, %d", tc.topic, next, res.Next, res.Status, res.Count, want, status, count)
+			}
+			next = res.Next
+			res.Release()
+		}
+	}
+	for _, topic := range []string{"small", "large"} {
+		q := s.Queue(topic, 0)
+		req := &GetRequest{Queue: q, Offset: q.Max() - 50, MaxMsgs: 32, Filter: f} // entries in memory
+		var res GetResult
+		s.Get(req, &res) // its buffers are there
+		if n := fewestAllocs(func() { s.Get(req, &res); res.Release() }); n != 0 {
+			t.Errorf("%s: %v allocations a Get", topic, n)
+		}
+	}
+}
+
+// TestGetFilterCold has records that only the disk holds: a loop is sent away
+// before it reads one for its filter.
+func TestGetFilterCold(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewMem())
+	fault.SetResident(func(name string, off, n int64) (bool, bool) { return !strings.Contains(name, "commitlog"), true })
+	cfg := testConfig(fault)
+	cfg.HotBytes = 1000
+	s := mustOpen(t, cfg)
+	defer mustClose(t, s)
+	for i := range 50 {
+		send(t, s, "T", 0, "x", "a", fmt.Sprint(i))
+	}
+	f, err := filter.ParseSQL("a = 10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var res GetResult
+	defer res.Release()
+	fault.Add(vfs.Rule{Ops: vfs.OpRead, Path: "commitlog", Err: errors.New("read")})
+	s.Get(&GetRequest{Queue: s.Queue("T", 0), MaxMsgs: 32, Filter: f}, &res)
+	if res.Status != NeedCold || res.Next != 0 {
+		t.Errorf("on a loop: %v, next %d, %v", res.Status, res.Next, res.Err)
+	}
+	s.Get(&GetRequest{Queue: s.Queue("T", 0), MaxMsgs: 32, Filter: f, Cold: true}, &res)
+	if res.Status != FoundNull || res.Next != 0 || res.Err == nil {
+		t.Errorf("unreadable: %v, next %d, %v", res.Status, res.Next, res.Err)
+	}
+	fault.Clear()
+	s.Get(&GetRequest{Queue: s.Queue("T", 0), MaxMsgs: 32, Filter: f, Cold: true}, &res)
+	if res.Status != Found || res.Count != 1 {
+		t.Errorf("where it may wait: %v, %d found", res.Status, res.Count)
 	}
 }
 

@@ -117,6 +117,12 @@ func checkPeeks(t *testing.T, rec []byte, m *Message) {
 	if !bytes.Equal(BodyOf(rec), m.Body) || !bytes.Equal(TopicOf(rec), m.Topic) || !bytes.Equal(PropertiesOf(rec), m.Properties) {
 		t.Errorf("a peeked part differs: %q %q %q", BodyOf(rec), TopicOf(rec), PropertiesOf(rec))
 	}
+	var tail Tail
+	if err := tail.Find(rec[:min(len(rec), HeadBytes)], m.PhysicalOffset, len(rec)); err != nil {
+		t.Error(err)
+	} else if props, err := tail.Properties(rec[tail.From:tail.To]); err != nil || !bytes.Equal(props, m.Properties) {
+		t.Errorf("properties from the tail: %q, %v", props, err)
+	}
 	if h := StoreHostOf(rec); parseHost(h, len(h)) != m.StoreHost {
 		t.Errorf("store host %x, want %v", h, m.StoreHost)
 	}
@@ -128,6 +134,16 @@ func TestAppendTooLong(t *testing.T) {
 			t.Errorf("got %d bytes, %v", len(out), err)
 		}
 	}
+}
+
+// readTail reads a record's properties by its head and its tail.
+func readTail(rec []byte) error {
+	var tail Tail
+	if err := tail.Find(rec[:min(len(rec), HeadBytes)], 1000, len(rec)); err != nil {
+		return err
+	}
+	_, err := tail.Properties(rec[tail.From:tail.To])
+	return err
 }
 
 func TestCheck(t *testing.T) {
@@ -172,6 +188,11 @@ func TestCheck(t *testing.T) {
 		if !errors.Is(err, ErrTorn) || !errors.As(err, &re) || re.What != tt.what || re.At != 1000 {
 			t.Errorf("%s: got %v, want %s", tt.name, err, tt.what)
 			continue
+		}
+		if tt.what != "bodyCRC" && tt.what != "blank size" { // not looked at
+			if err := readTail(tt.in); !errors.As(err, &re) || re.What != tt.what || re.At != 1000 {
+				t.Errorf("%s: tail: got %v, want %s", tt.name, err, tt.what)
+			}
 		}
 		if short := errors.Is(err, ErrShort); short != (tt.also == ErrShort) {
 			t.Errorf("%s: ErrShort is %v", tt.name, short)

@@ -15,6 +15,15 @@ type shape struct {
 // measure finds the parts of the record at the start of b and checks that they
 // sum up to its size. It does not look at the CRC.
 func measure(b []byte, at LogOffset, s *shape) error {
+	if err := s.measureHead(b, at, len(b)); err != nil {
+		return err
+	}
+	return s.measureTail(b[s.bodyTo:s.size], at, be.Uint32(b[posMagic:]))
+}
+
+// measureHead finds what stands before the topic. b begins with the record and is
+// all of it, or HeadBytes of the have bytes that there are.
+func (s *shape) measureHead(b []byte, at LogOffset, have int) error {
 	if len(b) < BlankBytes {
 		return &RecordError{What: "totalSize", At: at, Got: int64(len(b)), Want: MinBytes, kind: ErrShort}
 	}
@@ -29,8 +38,8 @@ func measure(b []byte, at LogOffset, s *shape) error {
 	if size < MinBytes {
 		return &RecordError{What: "totalSize", At: at, Got: int64(size), Want: MinBytes}
 	}
-	if size > len(b) {
-		return &RecordError{What: "totalSize", At: at, Got: int64(size), Want: int64(len(b)), kind: ErrShort}
+	if size > have {
+		return &RecordError{What: "totalSize", At: at, Got: int64(size), Want: int64(have), kind: ErrShort}
 	}
 	s.size = size
 	s.sysFlag = int32(be.Uint32(b[posSysFlag:]))
@@ -47,11 +56,11 @@ func measure(b []byte, at LogOffset, s *shape) error {
 		return &RecordError{What: "bodyLen", At: at, Got: int64(n), Want: int64(size - s.bodyAt)}
 	}
 	s.bodyTo = s.bodyAt + n
-	return s.measureTail(b, at, magic)
+	return nil
 }
 
-// measureTail finds topic and properties behind the body.
-func (s *shape) measureTail(b []byte, at LogOffset, magic uint32) error {
+// measureTail finds topic and properties behind the body; tail is all there.
+func (s *shape) measureTail(tail []byte, at LogOffset, magic uint32) error {
 	lenBytes := 1
 	if magic == MagicV2 {
 		lenBytes = 2
@@ -60,9 +69,9 @@ func (s *shape) measureTail(b []byte, at LogOffset, magic uint32) error {
 	if left < lenBytes+2 {
 		return &RecordError{What: "topicLen", At: at, Got: int64(left), Want: int64(lenBytes + 2)}
 	}
-	n := int(int8(b[s.bodyTo]))
+	n := int(int8(tail[0]))
 	if magic == MagicV2 {
-		n = int(int16(be.Uint16(b[s.bodyTo:])))
+		n = int(int16(be.Uint16(tail)))
 	}
 	s.topicAt = s.bodyTo + lenBytes
 	left -= lenBytes
@@ -70,7 +79,7 @@ func (s *shape) measureTail(b []byte, at LogOffset, magic uint32) error {
 		return &RecordError{What: "topicLen", At: at, Got: int64(n), Want: int64(left - 2)}
 	}
 	s.topTo = s.topicAt + n
-	n = int(int16(be.Uint16(b[s.topTo:])))
+	n = int(int16(be.Uint16(tail[s.topTo-s.bodyTo:])))
 	s.propsAt = s.topTo + 2
 	if n < 0 || s.propsAt+n != s.size {
 		return &RecordError{What: "propertiesLen", At: at, Got: int64(n), Want: int64(s.size - s.propsAt)}
@@ -135,6 +144,42 @@ func Check(b []byte, at LogOffset, crc bool) (size int, blank bool, err error) {
 		}
 	}
 	return s.size, false, nil
+}
+
+// HeadBytes is as much of a record's beginning as Tail.Find needs: all before the
+// body, with addresses of IPv6.
+const HeadBytes = posBornHost + 20 + 8 + 20 + 4 + 8 + 4
+
+// A Tail is what stands behind the body of a record that isn't read whole.
+type Tail struct {
+	From, To int // bytes of the record
+	shape    shape
+	at       LogOffset
+	magic    uint32
+}
+
+// Find makes t the tail of the record at log offset at, of which head is the
+// first HeadBytes and size the number of its bytes, or more. It checks what Check
+// checks, except for the CRC. It does not allocate.
+func (t *Tail) Find(head []byte, at LogOffset, size int) error {
+	if err := t.shape.measureHead(head, at, size); err != nil {
+		return err
+	}
+	if p := PhysicalOffsetOf(head); p != at {
+		return &RecordError{What: "physicalOffset", At: at, Got: int64(p), Want: int64(at)}
+	}
+	t.From, t.To = t.shape.bodyTo, t.shape.size
+	t.at, t.magic = at, be.Uint32(head[posMagic:])
+	return nil
+}
+
+// Properties returns the property string of the record whose bytes [t.From, t.To)
+// are tail; it aliases tail.
+func (t *Tail) Properties(tail []byte) ([]byte, error) {
+	if err := t.shape.measureTail(tail, t.at, t.magic); err != nil {
+		return nil, err
+	}
+	return tail[t.shape.propsAt-t.From:], nil
 }
 
 // AppendBlank appends the 8 bytes that end a segment with left bytes to spare.

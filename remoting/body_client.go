@@ -1,6 +1,11 @@
 package remoting
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
 
 // What a consumer says of itself, as enum names on the wire.
 const (
@@ -50,6 +55,71 @@ type SubscriptionData struct {
 	SubVersion      int64    `json:"subVersion"`
 	TagsSet         []string `json:"tagsSet"`
 	Topic           string   `json:"topic"`
+}
+
+// What clients write in place of the names, in Java's order of the enums: the
+// ordinals, which fastjson takes too.
+var (
+	consumeTypes   = []string{ConsumeActively, ConsumePassively, ConsumePop}
+	messageModels  = []string{ModelBroadcasting, ModelClustering}
+	consumeOffsets = []string{ConsumeFromLastOffset, "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST", "CONSUME_FROM_MIN_OFFSET",
+		"CONSUME_FROM_MAX_OFFSET", ConsumeFromFirstOffset, ConsumeFromTimestamp}
+)
+
+// UnmarshalJSON reads the enums as names (Java, Go) or as ordinals (C++).
+func (d *ConsumerData) UnmarshalJSON(b []byte) error {
+	type plain ConsumerData
+	in := struct {
+		*plain
+		ConsumeFromWhere json.RawMessage `json:"consumeFromWhere"`
+		ConsumeType      json.RawMessage `json:"consumeType"`
+		MessageModel     json.RawMessage `json:"messageModel"`
+	}{plain: (*plain)(d)}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	for _, e := range []struct {
+		name  string
+		raw   json.RawMessage
+		to    *string
+		names []string
+	}{
+		{"consumeFromWhere", in.ConsumeFromWhere, &d.ConsumeFromWhere, consumeOffsets},
+		{"consumeType", in.ConsumeType, &d.ConsumeType, consumeTypes},
+		{"messageModel", in.MessageModel, &d.MessageModel, messageModels},
+	} {
+		if n, err := strconv.Atoi(string(bytes.Trim(e.raw, `"`))); err == nil {
+			if n < 0 || n >= len(e.names) {
+				return fmt.Errorf("%w: %s: got %d, want a name or 0 to %d", ErrBody, e.name, n, len(e.names)-1)
+			}
+			*e.to = e.names[n]
+		} else if len(e.raw) > 0 {
+			if err := json.Unmarshal(e.raw, e.to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// UnmarshalJSON reads subVersion as a number or as a number in a string (C++).
+func (d *SubscriptionData) UnmarshalJSON(b []byte) error {
+	type plain SubscriptionData
+	in := struct {
+		*plain
+		SubVersion json.RawMessage `json:"subVersion"`
+	}{plain: (*plain)(d)}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	if v := bytes.Trim(in.SubVersion, `"`); len(v) > 0 && string(v) != "null" {
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: subVersion: got %.40s, want an int64", ErrBody, in.SubVersion)
+		}
+		d.SubVersion = n
+	}
+	return nil
 }
 
 // codeSet holds tag hashes; read from numbers (Java) or strings (Go client).

@@ -261,6 +261,27 @@ func TestHeartbeats(t *testing.T) {
 	if err := ParseBody([]byte(sub(`["x"]`)), &got); !errors.Is(err, ErrBody) {
 		t.Errorf("a code that is no number: %v", err)
 	}
+	// The C++ client: ordinals of the enums, or their names, versions as texts, no
+	// key for a set that is empty, none for the type of an expression.
+	for _, enums := range []string{`"consumeFromWhere":4,"consumeType":1,"messageModel":0`, `"consumeFromWhere":"4","consumeType":"1","messageModel":"0"`,
+		`"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","messageModel":"BROADCASTING"`} {
+		body := `{"clientID":"c@1","consumerDataSet":[{` + enums + `,"groupName":"cg","subscriptionDataSet":[{"codeSet":["65"],"subString":"A","subVersion":"1700000000000","tagsSet":["A"],"topic":"T"},{"subString":"*","subVersion":"1","topic":"U"}]}]}`
+		var got HeartbeatData
+		if err := ParseBody([]byte(body), &got); err != nil {
+			t.Fatalf("%s: %v", enums, err)
+		}
+		want := HeartbeatData{ClientID: "c@1", ConsumerDataSet: []ConsumerData{{ConsumeFromWhere: ConsumeFromFirstOffset, ConsumeType: ConsumePassively, GroupName: "cg", MessageModel: ModelBroadcasting,
+			SubscriptionDataSet: []SubscriptionData{{CodeSet: []int32{65}, SubString: "A", SubVersion: 1700000000000, TagsSet: []string{"A"}, Topic: "T"}, {SubString: "*", SubVersion: 1, Topic: "U"}}}}}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: -want +got:\n%s", enums, d)
+		}
+	}
+	for _, bad := range []string{`"consumeType":3`, `"messageModel":-1`, `"consumeFromWhere":true`, `"subscriptionDataSet":[{"subVersion":"x"}]`, `"subscriptionDataSet":[{"subVersion":1.5}]`} {
+		var got HeartbeatData
+		if err := ParseBody([]byte(`{"clientID":"c","consumerDataSet":[{"groupName":"g",`+bad+`}]}`), &got); !errors.Is(err, ErrBody) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
 	// Absent keys of a group's configuration keep RocketMQ's defaults.
 	cfg := NewSubscriptionGroupConfig("")
 	if err := ParseBody([]byte(`{"groupName":"g","retryMaxTimes":3}`), &cfg); err != nil || cfg.RetryMaxTimes != 3 || !cfg.ConsumeEnable || cfg.RetryQueueNums != 1 {

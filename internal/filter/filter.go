@@ -1,7 +1,7 @@
 // Package filter answers one question: does a subscription want this record?
 // A filter is asked twice: with the tagsCode of a ConsumeQueue entry, which
-// costs nothing but may collide, then, where NeedsRecord says so, with the
-// record itself. Filters are immutable: any goroutine may use them; they do not
+// costs nothing but may collide, then, where NeedsProperties says so, with the
+// record's properties. Filters are immutable: any goroutine may use them; they do not
 // allocate when matching.
 package filter
 
@@ -27,11 +27,11 @@ const (
 type Filter interface {
 	// MatchCode tells whether an entry with this tagsCode may match.
 	MatchCode(tagsCode int64) bool
-	// NeedsRecord tells whether MatchRecord must be asked as well.
-	NeedsRecord() bool
-	// MatchRecord tells whether the whole record matches; rec is one record as
-	// the log holds it.
-	MatchRecord(rec []byte) bool
+	// NeedsProperties tells whether MatchProperties must be asked as well.
+	NeedsProperties() bool
+	// MatchProperties tells whether a record with these properties, as it holds
+	// them, matches.
+	MatchProperties(props []byte) bool
 }
 
 // IsTag says whether an expression type, as clients spell it, means tags.
@@ -114,18 +114,10 @@ func (t Tags) MatchCode(tagsCode int64) bool {
 	return false
 }
 
-// NeedsRecord is true unless everything matches: two tags may share a code.
-func (t Tags) NeedsRecord() bool { return len(t.tags) > 0 }
+// NeedsProperties is true unless everything matches: two tags may share a code.
+func (t Tags) NeedsProperties() bool { return len(t.tags) > 0 }
 
-// MatchRecord compares the stored TAGS property with the tags.
-func (t Tags) MatchRecord(rec []byte) bool {
-	if len(t.tags) == 0 {
-		return true
-	}
-	return t.MatchProperties(message.PropertiesOf(rec))
-}
-
-// MatchProperties is MatchRecord for a property string.
+// MatchProperties compares the TAGS property with the tags.
 func (t Tags) MatchProperties(props []byte) bool {
 	if len(t.tags) == 0 {
 		return true

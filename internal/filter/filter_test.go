@@ -11,14 +11,6 @@ import (
 	"github.com/ringmq/ringmq/message"
 )
 
-func record(t testing.TB, props string) []byte {
-	rec, err := message.Append(nil, &message.Message{Topic: []byte("T"), Properties: []byte(props)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
-}
-
 func TestParseTags(t *testing.T) {
 	tests := []struct {
 		expr string
@@ -60,7 +52,7 @@ func TestMatch(t *testing.T) {
 		expr, props string
 		code        int64
 		matchCode   bool
-		matchRecord bool
+		matchProps  bool
 	}{
 		{"*", "", 0, true, true},
 		{"*", "TAGS\x01x\x02", 120, true, true},
@@ -76,17 +68,17 @@ func TestMatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec := record(t, tt.props)
+		props := []byte(tt.props)
 		if got := f.MatchCode(tt.code); got != tt.matchCode {
 			t.Errorf("%q, code %d: MatchCode is %v", tt.expr, tt.code, got)
 		}
-		if got := f.MatchRecord(rec); got != tt.matchRecord {
-			t.Errorf("%q, %q: MatchRecord is %v", tt.expr, tt.props, got)
+		if got := f.MatchProperties(props); got != tt.matchProps {
+			t.Errorf("%q, %q: MatchProperties is %v", tt.expr, tt.props, got)
 		}
-		if f.NeedsRecord() != (tt.expr != SubAll) {
-			t.Errorf("%q: NeedsRecord is %v", tt.expr, f.NeedsRecord())
+		if f.NeedsProperties() != (tt.expr != SubAll) {
+			t.Errorf("%q: NeedsProperties is %v", tt.expr, f.NeedsProperties())
 		}
-		if n := testing.AllocsPerRun(50, func() { _ = f.MatchCode(tt.code) && f.MatchRecord(rec) }); n != 0 {
+		if n := testing.AllocsPerRun(50, func() { _ = f.MatchCode(tt.code) && f.MatchProperties(props) }); n != 0 {
 			t.Errorf("%q: %v allocations a record, want 0", tt.expr, n)
 		}
 	}
@@ -96,7 +88,7 @@ func TestParseTypes(t *testing.T) {
 	if _, err := Parse("", "A"); err != nil {
 		t.Errorf("no type: %v", err)
 	}
-	if f, err := Parse(TypeSQL92, "a > 1"); err != nil || !f.NeedsRecord() || !f.MatchCode(1) {
+	if f, err := Parse(TypeSQL92, "a > 1"); err != nil || !f.NeedsProperties() || !f.MatchCode(1) {
 		t.Errorf("SQL92: %v", err)
 	}
 	if f, err := Parse("JS", "a"); f != nil || !errors.Is(err, ErrSyntax) || !strings.Contains(err.Error(), `"JS"`) {

@@ -64,11 +64,8 @@ func ParseSQL(expr string) (*SQL, error) {
 // MatchCode is true: a tag says nothing of other properties.
 func (f *SQL) MatchCode(int64) bool { return true }
 
-// NeedsRecord is true.
-func (f *SQL) NeedsRecord() bool { return true }
-
-// MatchRecord evaluates the expression over a record's properties.
-func (f *SQL) MatchRecord(rec []byte) bool { return f.MatchProperties(message.PropertiesOf(rec)) }
+// NeedsProperties is true.
+func (f *SQL) NeedsProperties() bool { return true }
 
 // MatchProperties evaluates the expression over a property string. It goes
 // through the string once and does not allocate.
