@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,4 +168,120 @@ func TestDelayedSend(t *testing.T) {
 		t.Error("a level that is too high isn't the highest")
 	}
 	call(t, c, remoting.ReqSendMessageV2, remoting.MessageIllegal, []byte("x"), sendFields("T", 0, "DELAY=soon")...)
+}
+
+// Names of groups for which %RETRY%group or %DLQ%group is longer than the 127
+// bytes a record's first form holds: a message that fails for ever is retried and
+// then dead, found there, and neither lost nor tried for ever. (Apache can't store
+// a DLQ record with such a topic: the consumer tries again without end.)
+func TestLongGroupNames(t *testing.T) {
+	for _, n := range []int{119, 120, 121, 122, 200, 248} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			b := startBroker(t, nowLevels)
+			c := dial(t, b)
+			group := strings.Repeat("g", n)
+			heartbeat(t, c, "A", group, "T", "*")
+			call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("poison"), sendFields("T", 0, "UNIQ_KEY=u;KEYS=k")...)
+			m := pullOne(t, c, "T", 0)
+			first := string(message.AppendOffsetID(nil, m.StoreHost, m.PhysicalOffset))
+			call(t, c, remoting.ReqConsumerSendMsgBack, remoting.Success, nil, sendBackFields(&m, group, 0, "maxReconsumeTimes", "1")...)
+			m = pullOne(t, c, "%RETRY%"+group, 0)
+			// The client's own way, when a send back fails; once by each.
+			call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("fallback"),
+				sendFields("%RETRY%"+group, 0, "RETRY_TOPIC=T;ORIGIN_MESSAGE_ID="+first+";DELAY=3", "j", "2", "l", "1")...)
+			call(t, c, remoting.ReqConsumerSendMsgBack, remoting.Success, nil, sendBackFields(&m, group, 0, "maxReconsumeTimes", "1")...)
+			for i, want := range []string{"fallback", "poison"} {
+				m = pullOne(t, c, "%DLQ%"+group, int64(i))
+				if string(m.Body) != want || string(m.Topic) != "%DLQ%"+group {
+					t.Errorf("dead: %q of %.30q, want %q", m.Body, m.Topic, want)
+				}
+				props(t, &m, map[string]string{"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": first})
+			}
+			resp := call(t, c, remoting.ReqQueryMessage, remoting.Success, nil, "topic", "%DLQ%"+group, "key", "k", "maxNum", "32", "beginTimestamp", "0", "endTimestamp", fmt.Sprint(int64(1)<<60))
+			if got := fmt.Sprint(bodies(t, resp)); got != "[poison]" {
+				t.Errorf("found %s by key", got)
+			}
+			if q := b.store.FindQueue("%RETRY%"+group, 0); q.Max() != 1 {
+				t.Errorf("%d messages on the retry topic, want 1", q.Max())
+			}
+		})
+	}
+}
+
+// The original of a message that is sent back was deleted with its segment: an
+// error that makes the client send its own copy, which is retried.
+func TestOriginalIsGone(t *testing.T) {
+	b := startBroker(t, nowLevels)
+	c := dial(t, b)
+	heartbeat(t, c, "A", "g", "T", "*")
+	for _, offset := range []string{"-1", "1099511627776"} {
+		resp := call(t, c, remoting.ReqConsumerSendMsgBack, remoting.SystemError, nil, "offset", offset, "group", "g", "delayLevel", "0", "originMsgId", "x", "originTopic", "T", "unitMode", "false")
+		if !strings.Contains(string(resp.Remark), "look message by offset failed, "+offset) {
+			t.Errorf("remark %q", resp.Remark)
+		}
+	}
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("copy"), sendFields("%RETRY%g", 0, "RETRY_TOPIC=T;ORIGIN_MESSAGE_ID=x;DELAY=3", "j", "1", "l", "16")...)
+	m := pullOne(t, c, "%RETRY%g", 0)
+	props(t, &m, map[string]string{"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": "x"})
+	// Its retries keep where it came from.
+	call(t, c, remoting.ReqConsumerSendMsgBack, remoting.Success, nil, sendBackFields(&m, "g", 0)...)
+	m = pullOne(t, c, "%RETRY%g", 1)
+	props(t, &m, map[string]string{"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": "x"})
+	if m.ReconsumeTimes != 2 {
+		t.Errorf("reconsumeTimes %d, want 2", m.ReconsumeTimes)
+	}
+}
+
+// The limit is the request's where it names one and its client is young enough,
+// else the group's.
+func TestRetryLimits(t *testing.T) {
+	b := startBroker(t, nowLevels)
+	c := dial(t, b)
+	heartbeat(t, c, "A", "g", "T", "*")
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "")...)
+	m := pullOne(t, c, "T", 0)
+	dead := int64(0)
+	for _, tt := range []struct {
+		name    string
+		group   int    // retryMaxTimes
+		asked   string // maxReconsumeTimes; absent when empty
+		version int32
+		dies    bool // at its first failure
+	}{
+		{"the group's", 0, "", 479, true},
+		{"the group's, again", 1, "", 479, false},
+		{"the request's", 0, "1", 479, false},
+		{"the request's, lower", 5, "0", 479, true},
+		{"a request that leaves it to the group", 0, "-1", 479, true},
+		{"a request that leaves it to the group, again", 1, "-1", 479, false},
+		{"an old client's is none", 0, "5", 120, true},
+		{"the first that counts", 0, "5", 121, false},
+		{"a group that wants no retries of its own", -1, "", 479, true},
+	} {
+		updateGroup(t, c, remoting.Success, fmt.Sprintf(`{"groupName":"g","retryMaxTimes":%d}`, tt.group))
+		req := remoting.NewRequest(remoting.ReqConsumerSendMsgBack)
+		req.Version = tt.version
+		fields := sendBackFields(&m, "g", 0)
+		if tt.asked != "" {
+			fields = append(fields, "maxReconsumeTimes", tt.asked)
+		}
+		for ; len(fields) > 0; fields = fields[2:] {
+			req.Set(fields[0], fields[1])
+		}
+		if resp, err := c.Call(t.Context(), req); err != nil || resp.Code != 0 {
+			t.Fatalf("%s: %v, %+v", tt.name, err, resp)
+		}
+		if tt.dies {
+			dead++
+		}
+		have := int64(0)
+		if q := b.store.FindQueue("%DLQ%g", 0); q != nil {
+			have = int64(q.Max())
+		}
+		if have != dead {
+			t.Errorf("%s: %d dead, want %d", tt.name, have, dead)
+			dead = have
+		}
+	}
 }

@@ -3,8 +3,10 @@ package broker
 import (
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 
+	rpc "github.com/ringmq/ringmq/client"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -171,4 +173,78 @@ func TestAlterAttributes(t *testing.T) {
 	if len(old) != 2 || old["message.type"] != "NORMAL" {
 		t.Error("the old attributes were changed in place")
 	}
+}
+
+// Many producers send the first message of a topic at once: it is made once, and
+// all that was acknowledged is there, each connection's in order.
+func TestConcurrentFirstSends(t *testing.T) {
+	b := startBroker(t, nil)
+	const producers, each = 20, 25
+	conns := make([]*rpc.Conn, producers)
+	for i := range conns {
+		conns[i] = dial(t, b)
+	}
+	version := b.topics.Version().Counter
+	failed := make(chan error, producers*each)
+	begin := make(chan struct{})
+	var wg sync.WaitGroup
+	for p, c := range conns {
+		wg.Go(func() {
+			<-begin
+			for i := range each {
+				req := remoting.NewRequest(remoting.ReqSendMessageV2)
+				for f := sendFields("New", p%4, ""); len(f) > 0; f = f[2:] {
+					req.Set(f[0], f[1])
+				}
+				req.Body = fmt.Appendf(nil, "%d %d", p, i)
+				if _, err := c.Go(req, func(resp *remoting.Command, err error) {
+					if err == nil && resp.Code != 0 {
+						err = fmt.Errorf("code %d %s", resp.Code, resp.Remark)
+					}
+					failed <- err
+				}); err != nil {
+					failed <- err
+				}
+			}
+		})
+	}
+	close(begin)
+	wg.Wait()
+	for range producers * each {
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.topics.Version().Counter; got != version+1 {
+		t.Errorf("the topic table changed %d times, want once", got-version)
+	}
+	next := map[int]int{}
+	for q := range 4 {
+		for at := int64(0); at < producers/4*each; {
+			got := bodies(t, call(t, conns[0], remoting.ReqPullMessage, remoting.Success, nil, pullFields("New", q, at)...))
+			for _, body := range got {
+				var p, i int
+				if _, err := fmt.Sscan(body, &p, &i); err != nil || i != next[p] {
+					t.Fatalf("queue %d: %q came, want number %d of its producer (%v)", q, body, next[p], err)
+				}
+				next[p]++
+				at++
+			}
+		}
+	}
+}
+
+// A broker without the permission to write refuses sends to ordered topics: their
+// producers must not go to another broker's queues. Others it takes; their
+// producers see it in the routes.
+func TestOrderedTopicWithoutWritePermission(t *testing.T) {
+	dir := t.TempDir()
+	b := startBrokerIn(t, dir, nil)
+	c := dial(t, b)
+	call(t, c, remoting.ReqUpdateAndCreateTopic, remoting.Success, nil, createFields("Ordered", 4, 4, 6, "order", "true")...)
+	call(t, c, remoting.ReqUpdateAndCreateTopic, remoting.Success, nil, createFields("Plain", 4, 4, 6)...)
+	stopBroker(t, b)
+	c = dial(t, startBrokerIn(t, dir, func(c *Config) { c.BrokerPermission = 4 }))
+	call(t, c, remoting.ReqSendMessageV2, remoting.NoPermission, []byte("x"), sendFields("Ordered", 0, "")...)
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("Plain", 0, "")...)
 }
