@@ -124,6 +124,7 @@ func (b *Broker) open() (err error) {
 	}
 	close(locked)
 	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
+	b.clients.keepSubscribers(b.tables.Subscribers)
 	b.asks = newAsker()
 	b.notices = newNotifier(b.clients.consumerConns)
 	b.locks = newLockTable(b.now, b.tables.Locks)

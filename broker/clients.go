@@ -45,12 +45,15 @@ type clientTable struct {
 	stop      chan struct{}
 	done      sync.WaitGroup
 
+	subscribers subscriberMemory // what clients have said that say it once (remember.go)
+
 	conflictsSeen atomic.Int64 // how often conflict was called
 
 	mu        sync.RWMutex
 	consumers map[string]*consumerGroup
 	producers map[string]map[*netloop.Conn]*producer
-	senders   map[string]*sender // producers by client id
+	senders   map[string]*sender               // producers by client id
+	gone      map[meta.SubscriberKey]time.Time // since when clients that are remembered are gone
 }
 
 // A sender is the connection on which a producing client can be asked: that of
@@ -98,20 +101,22 @@ type clientInfo struct {
 
 func newClientTable(now func() time.Time, expiry time.Duration) *clientTable {
 	return &clientTable{
-		now:       now,
-		expiry:    expiry,
-		changed:   func(string) {},
-		left:      func(string, string, *netloop.Conn) {},
-		closeConn: (*netloop.Conn).Close,
-		allowed:   func(string) error { return nil },
-		conflict:  func(subscriptionConflict) {},
-		renewed:   func(renewedSubscription) {},
-		save:      func(string, []meta.FilterData) {},
-		scanned:   func(time.Time) {},
-		stop:      make(chan struct{}),
-		consumers: map[string]*consumerGroup{},
-		producers: map[string]map[*netloop.Conn]*producer{},
-		senders:   map[string]*sender{},
+		now:         now,
+		expiry:      expiry,
+		changed:     func(string) {},
+		left:        func(string, string, *netloop.Conn) {},
+		closeConn:   (*netloop.Conn).Close,
+		allowed:     func(string) error { return nil },
+		conflict:    func(subscriptionConflict) {},
+		renewed:     func(renewedSubscription) {},
+		save:        func(string, []meta.FilterData) {},
+		scanned:     func(time.Time) {},
+		stop:        make(chan struct{}),
+		consumers:   map[string]*consumerGroup{},
+		producers:   map[string]map[*netloop.Conn]*producer{},
+		senders:     map[string]*sender{},
+		gone:        map[meta.SubscriberKey]time.Time{},
+		subscribers: noMemory{},
 	}
 }
 
@@ -198,6 +203,11 @@ func (ev *groupEvents) tell(t *clientTable) {
 // subscriptions the client sent before (heartbeat V2); resend says that they
 // aren't known or are others than the fingerprint's.
 func (t *clientTable) registerConsumer(who clientInfo, data *remoting.ConsumerData, fingerprint int32, withoutSub bool) (resend bool) {
+	if !withoutSub && fingerprint != 0 {
+		t.remember(who.id, data, fingerprint)
+	} else if full, known := t.recall(&who, data, fingerprint); withoutSub && known {
+		data, withoutSub = full, false
+	}
 	var known map[string]*subscription
 	if m := who.conn.User.(*clientConn).groups()[data.GroupName]; m != nil {
 		known = *m.subs.Load()
@@ -227,6 +237,7 @@ func (t *clientTable) putConsumer(who clientInfo, data *remoting.ConsumerData, s
 		m = &consumer{}
 		m.subs.Store(&map[string]*subscription{})
 		group.members[who.conn] = m
+		delete(t.gone, meta.SubscriberKey{Group: data.GroupName, ClientID: who.id})
 		who.conn.User.(*clientConn).join(data.GroupName, m)
 	}
 	m.clientInfo, m.broadcast = who, data.MessageModel == remoting.ModelBroadcasting
@@ -299,6 +310,9 @@ func (t *clientTable) unregister(c *netloop.Conn, producerGroup, consumerGroup s
 	t.mu.Lock()
 	t.removeProducer(producerGroup, c)
 	t.removeConsumer(consumerGroup, c, &ev)
+	for _, l := range ev.left {
+		t.forget(meta.SubscriberKey{Group: l.group, ClientID: l.clientID})
+	}
 	t.mu.Unlock()
 	ev.tell(t)
 }
@@ -324,6 +338,9 @@ func (t *clientTable) removeConsumer(name string, c *netloop.Conn, ev *groupEven
 		}
 	}
 	ev.left = append(ev.left, departure{name, m.id, c})
+	if m.fingerprint != 0 {
+		t.gone[meta.SubscriberKey{Group: name, ClientID: m.id}] = t.now()
+	}
 	if !m.broadcast {
 		ev.changed = append(ev.changed, name)
 	}
@@ -368,6 +385,7 @@ func (t *clientTable) expire(now time.Time) {
 			}
 		}
 	}
+	t.forgetGone(now)
 	t.mu.Unlock()
 	ev.tell(t)
 	for c := range silent {

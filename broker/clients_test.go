@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/message"
 	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
@@ -131,6 +132,45 @@ func TestBroadcastersAreNotTold(t *testing.T) {
 	}
 	w.closed(c, nil)
 	w.want(t, "left g A")
+}
+
+// What a client said once is kept while it may come back.
+func TestForgetting(t *testing.T) {
+	w := newClientWorld()
+	known := memory{}
+	w.subscribers = known
+	c := w.conn()
+	w.registerConsumer(w.who(c, "A"), consumerData("g", "T", "*", 1), 5, false)
+	w.expire(w.clock)
+	w.closed(c, nil)
+	w.clock = w.clock.Add(120 * time.Second)
+	w.expire(w.clock)
+	if len(known) != 1 {
+		t.Fatal("forgotten too early")
+	}
+	c = w.conn()
+	if w.registerConsumer(w.who(c, "A"), consumerData("g"), 5, true) {
+		t.Error("a client that is known is asked again")
+	}
+	w.sub(t, c, "g", "T")
+	w.clock = w.clock.Add(60 * time.Second)
+	w.expire(w.clock)
+	w.closed(c, nil)
+	w.clock = w.clock.Add(121 * time.Second)
+	w.expire(w.clock)
+	if len(known)+len(w.gone) != 0 {
+		t.Errorf("kept for ever: %v", known)
+	}
+}
+
+// memory is a subscriberMemory.
+type memory map[meta.SubscriberKey]meta.Subscriber
+
+func (m memory) Get(key meta.SubscriberKey) meta.Subscriber { return m[key] }
+func (m memory) Set(key meta.SubscriberKey, s meta.Subscriber) {
+	if m[key] = s; s == (meta.Subscriber{}) {
+		delete(m, key)
+	}
 }
 
 func TestExpiry(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringmq/ringmq/broker/meta"
 	rpc "github.com/ringmq/ringmq/client"
 	"github.com/ringmq/ringmq/remoting"
 )
@@ -94,6 +95,60 @@ func TestLocksOutliveAStop(t *testing.T) {
 	b = startBrokerIn(t, dir, nil)
 	lock(b, "B", none)
 	lock(b, "A", one)
+}
+
+// A client that leaves its subscriptions out of its first heartbeat to a broker
+// that was restarted, or on another connection, is served at once; one that the
+// broker doesn't know is told to say them.
+func TestHeartbeatWithoutSubscriptions(t *testing.T) {
+	dir := t.TempDir()
+	b := startBrokerIn(t, dir, nil)
+	call(t, dial(t, b), remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "TAGS=a")...)
+	beat := func(c *rpc.Conn, id string, fingerprint int32, without bool, want string) {
+		t.Helper()
+		data := consumerData("g", "T", "a", 7)
+		if without {
+			data.SubscriptionDataSet = nil
+		}
+		resp := call(t, c, remoting.ReqHeartBeat, remoting.Success, remoting.MarshalBody(remoting.HeartbeatData{ClientID: id,
+			ConsumerDataSet: []remoting.ConsumerData{*data}, HeartbeatFingerprint: fingerprint, WithoutSub: without}))
+		if got := resp.GetString("IS_SUB_CHANGE"); got != want {
+			t.Errorf("%s, fingerprint %d, without subscriptions %v: IS_SUB_CHANGE %s, want %s", id, fingerprint, without, got, want)
+		}
+	}
+	pull := func(c *rpc.Conn, want remoting.ResponseCode, subVersion string) {
+		t.Helper()
+		call(t, c, remoting.ReqPullMessage, want, nil, pullFields("T", 0, 0, "consumerGroup", "g", "sysFlag", "0", "subVersion", subVersion)...)
+	}
+	c := dial(t, b)
+	beat(c, "A", 5, true, "true") // nobody knows them yet
+	pull(c, remoting.SubscriptionNotExist, "7")
+	beat(c, "A", 5, false, "false")
+	pull(c, remoting.Success, "7")
+	c.Close()
+	c = dial(t, b)
+	beat(c, "A", 5, true, "false")
+	pull(c, remoting.Success, "7")
+	pull(c, remoting.SubscriptionNotLatest, "8")
+	if err := b.offsets.Flush(); err != nil { // and so what is remembered is written
+		t.Fatal(err)
+	}
+	stopBroker(t, b)
+
+	b = startBrokerIn(t, dir, nil)
+	c = dial(t, b)
+	beat(c, "A", 6, true, "true") // they are others now
+	pull(c, remoting.SubscriptionNotExist, "7")
+	beat(c, "B", 5, true, "true")
+	beat(c, "A", 5, true, "false")
+	pull(c, remoting.Success, "7")
+	call(t, c, remoting.ReqUnregisterClient, remoting.Success, nil, "clientID", "A", "consumerGroup", "g")
+	beat(c, "A", 5, true, "true")
+	stopBroker(t, b)
+	b = startBrokerIn(t, dir, nil)
+	b.tables.Subscribers.Each(func(key meta.SubscriberKey, _ meta.Subscriber) {
+		t.Errorf("%v is remembered after it unregistered", key)
+	})
 }
 
 func TestHeartbeatAnswers(t *testing.T) {

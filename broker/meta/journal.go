@@ -17,12 +17,13 @@ const journalMagic = "RMQJ\x00\x00\x00\x01"
 
 // Kinds of journal records.
 const (
-	recordBase   = 1 // a JSON file this journal continues
-	recordCommit = 2 // offsets of one topic@group
-	recordForget = 3 // one topic@group is gone
-	recordDelay  = 4 // progress of the delay levels
-	recordLock   = 5 // who holds a queue
-	recordReset  = 6 // offsets of one topic@group that were reset and not yet told to a consumer
+	recordBase       = 1 // a JSON file this journal continues
+	recordCommit     = 2 // offsets of one topic@group
+	recordForget     = 3 // one topic@group is gone
+	recordDelay      = 4 // progress of the delay levels
+	recordLock       = 5 // who holds a queue
+	recordSubscriber = 7 // what a client subscribes
+	recordReset      = 6 // offsets of one topic@group that were reset and not yet told to a consumer
 )
 
 // journalHead is length and CRC in front of each record.
@@ -133,6 +134,7 @@ type replay interface {
 	forget(key string)
 	delay(p DelayProgress)
 	lock(key LockKey, clientID string)
+	subscriber(key SubscriberKey, s Subscriber)
 }
 
 // replayJournal hands the records of b to r, and says how many bytes are whole.
@@ -182,6 +184,8 @@ func replayRecord(payload []byte, r replay) error {
 		return replayDelay(b, r)
 	case recordLock:
 		return replayLock(b, r)
+	case recordSubscriber:
+		return replaySubscriber(b, r)
 	default:
 		return fmt.Errorf("kind %d is not known", kind)
 	}

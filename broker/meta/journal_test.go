@@ -28,6 +28,9 @@ func (r *recorder) delay(p DelayProgress) {
 func (r *recorder) lock(key LockKey, clientID string) {
 	r.got = append(r.got, fmt.Sprintf("lock %s %s/%s/%d %q", key.Group, key.Queue.BrokerName, key.Queue.Topic, key.Queue.QueueID, clientID))
 }
+func (r *recorder) subscriber(key SubscriberKey, s Subscriber) {
+	r.got = append(r.got, fmt.Sprintf("subscriber %s %s %d %q", key.Group, key.ClientID, s.Fingerprint, s.Data))
+}
 
 func sampleJournal() []byte {
 	b := []byte(journalMagic)
@@ -37,12 +40,15 @@ func sampleJournal() []byte {
 	b = appendDelay(b, DelayProgress{ScanFrom: 1234, Next: map[int32]int64{1: 10, 18: 3}})
 	key := LockKey{Group: "g", Queue: remoting.MessageQueue{BrokerName: "b", QueueID: 3, Topic: "T"}}
 	b = appendLock(appendLock(b, key, "client"), key, "")
+	who := SubscriberKey{Group: "g", ClientID: "client"}
+	b = appendSubscriber(appendSubscriber(b, who, Subscriber{Fingerprint: -5, Data: "{}"}), who, Subscriber{})
 	return appendCommit(b, "T2@g", []queueOffset{{id: 1, offset: 0}, {id: 2, offset: 8, reset: true}})
 }
 
 var sampleReplay = []string{
 	"base 1 2 297bd0aa", "commit T@g 0 5", "commit T@g 7 1099511627776", "forget T@g",
-	"delay 1234 map[1:10 18:3]", `lock g b/T/3 "client"`, `lock g b/T/3 ""`, "reset T2@g 2 8", "commit T2@g 1 0",
+	"delay 1234 map[1:10 18:3]", `lock g b/T/3 "client"`, `lock g b/T/3 ""`,
+	`subscriber g client -5 "{}"`, `subscriber g client 0 ""`, "reset T2@g 2 8", "commit T2@g 1 0",
 }
 
 func TestJournalRoundTrip(t *testing.T) {

@@ -26,11 +26,12 @@ const foldRetryInterval = 5 * time.Second
 // folds it into consumerOffset.json and delayOffset.json. Only it touches the
 // fields below the line after start.
 type keeper struct {
-	cfg     *Config
-	log     *slog.Logger
-	offsets *Offsets
-	delay   *Delay
-	locks   *Locks
+	cfg         *Config
+	log         *slog.Logger
+	offsets     *Offsets
+	delay       *Delay
+	locks       *Locks
+	subscribers *Subscribers
 
 	dirty  chan struct{} // something changed, nobody waits
 	urgent chan struct{} // somebody waits for the write
@@ -75,7 +76,7 @@ func newKeeper(cfg *Config) *keeper {
 		},
 	}
 	k.offsets = newOffsets(k)
-	k.locks = &Locks{keeper: k, holders: map[LockKey]string{}, dirty: map[LockKey]bool{}}
+	k.locks, k.subscribers = newNotes(k, appendLock), newNotes(k, appendSubscriber)
 	k.delay = &Delay{keeper: k, p: DelayProgress{ScanFrom: -1}}
 	return k
 }
@@ -153,7 +154,7 @@ func (k *keeper) foldPause() time.Duration {
 // wait.
 func (k *keeper) write() {
 	b, waiters := k.offsets.drain(k.scratch[:0])
-	b = k.locks.drain(k.delay.drain(b))
+	b = k.subscribers.drain(k.locks.drain(k.delay.drain(b)))
 	k.scratch = b
 	err := k.append(b)
 	for _, w := range waiters {
@@ -258,7 +259,7 @@ func (k *keeper) startJournal() error {
 	if p := k.delay.Progress(); p.ScanFrom >= 0 {
 		b = appendDelay(b, p)
 	}
-	b = k.locks.appendAll(k.offsets.appendResets(b))
+	b = k.subscribers.appendAll(k.locks.appendAll(k.offsets.appendResets(b)))
 	if k.file != nil {
 		k.file.Close()
 		k.file = nil

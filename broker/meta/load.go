@@ -93,11 +93,12 @@ func (b *baseFinder) base(file byte, f fingerprint) {
 		b.continues[file] = true
 	}
 }
-func (b *baseFinder) commit(string, int32, int64) { b.changes = true }
-func (b *baseFinder) reset(string, int32, int64)  { b.changes = true }
-func (b *baseFinder) forget(string)               { b.changes = true }
-func (b *baseFinder) delay(p DelayProgress)       { b.changes = b.changes || !maps.Equal(p.Next, b.next) }
-func (b *baseFinder) lock(LockKey, string)        {}
+func (b *baseFinder) commit(string, int32, int64)          { b.changes = true }
+func (b *baseFinder) reset(string, int32, int64)           { b.changes = true }
+func (b *baseFinder) forget(string)                        { b.changes = true }
+func (b *baseFinder) delay(p DelayProgress)                { b.changes = b.changes || !maps.Equal(p.Next, b.next) }
+func (b *baseFinder) lock(LockKey, string)                 {}
+func (b *baseFinder) subscriber(SubscriberKey, Subscriber) {}
 
 // loader puts a journal's records into the tables.
 type loader struct {
@@ -135,6 +136,13 @@ func (l *loader) delay(p DelayProgress) {
 func (l *loader) lock(key LockKey, clientID string) {
 	if l.continues[fileOffsets] {
 		l.k.locks.load(key, clientID)
+	}
+}
+
+// subscriber counts as lock does.
+func (l *loader) subscriber(key SubscriberKey, s Subscriber) {
+	if l.continues[fileOffsets] {
+		l.k.subscribers.load(key, s)
 	}
 }
 

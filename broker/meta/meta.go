@@ -24,9 +24,10 @@
 //	payload  1 base     file int8 (1 consumerOffset.json, 2 delayOffset.json) | length int64 | CRC-32C int32
 //	         2 commit   length of key int16 | topic@group | (queueId int32 | offset int64)...
 //	         3 forget   topic@group
-//	         6 reset    as 2: the offset was set by an operator, and no consumer was told yet
 //	         4 delay    log offset to scan from int64 | (level int32 | next queue offset int64)...
 //	         5 lock     queueId int32 | group | topic | brokerName | client id, each length int16 and bytes
+//	         6 reset    as 2: the offset was set by an operator, and no consumer was told yet
+//	         7 subscriber  fingerprint int32 | group | client id, each length int16 and bytes | ConsumerData as JSON
 //
 // A base record names, by length and CRC, a version of a JSON file that the
 // journal continues. At load the JSON file (or its .bak) that is there is
@@ -83,13 +84,14 @@ func (c *Config) setDefaults() {
 
 // Tables are all tables of a broker.
 type Tables struct {
-	Topics  *Topics
-	Groups  *Groups
-	Filters *Filters
-	Offsets *Offsets
-	Delay   *Delay
-	Locks   *Locks
-	System  *SystemSet
+	Topics      *Topics
+	Groups      *Groups
+	Filters     *Filters
+	Offsets     *Offsets
+	Delay       *Delay
+	Locks       *Locks
+	Subscribers *Subscribers
+	System      *SystemSet
 
 	saver  *saver
 	keeper *keeper
@@ -109,7 +111,7 @@ func Open(cfg Config) (*Tables, error) {
 	t.Groups = &Groups{byName: map[string]*Group{}, autoCreate: !cfg.ManualGroups, now: cfg.Now, saver: t.saver}
 	t.Filters = &Filters{byGroup: map[string]map[string]*FilterData{}, keep: cfg.FilterKeep, now: cfg.Now, saver: t.saver}
 	t.Offsets, t.Delay = t.keeper.offsets, t.keeper.delay
-	t.Locks = t.keeper.locks
+	t.Locks, t.Subscribers = t.keeper.locks, t.keeper.subscribers
 	if err := t.loadTables(&cfg); err != nil {
 		return nil, err
 	}
