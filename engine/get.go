@@ -47,6 +47,7 @@ type GetRequest struct {
 	MaxBytes int                 // at most so many bytes, at least one record; <= 0: only the store's own limits
 	Filter   filter.Filter       // nil passes all
 	Cold     bool                // the caller may wait for the disk
+	Offsets  bool                // fill in GetResult.Offsets
 }
 
 // A GetResult is the answer to a Get. Its slices are reused by the next Get;
@@ -56,11 +57,12 @@ type GetRequest struct {
 type GetResult struct {
 	Status         GetStatus
 	Next, Min, Max message.QueueOffset
-	Count, Bytes   int         // messages, those of an inner batch counted each, and bytes
-	Ranges         []vfs.Range // whole records, in queue order; contiguous ones merged
-	Far            int64       // bytes from the first record to the end of the log; 0 unless records were looked at
-	Disk           bool        // the limits for data on disk were applied
-	Err            error       // the cause of FoundNull and of an unexpected Removing
+	Count, Bytes   int                   // messages, those of an inner batch counted each, and bytes
+	Ranges         []vfs.Range           // whole records, in queue order; contiguous ones merged
+	Offsets        []message.QueueOffset // of each record, where the request asked for them
+	Far            int64                 // bytes from the first record to the end of the log; 0 unless records were looked at
+	Disk           bool                  // the limits for data on disk were applied
+	Err            error                 // the cause of FoundNull and of an unexpected Removing
 
 	held    []*segment.Segment
 	scratch []byte // records read for the filter
@@ -78,7 +80,7 @@ func (r *GetResult) Release() {
 	}
 	r.held = r.held[:0]
 	clear(r.Ranges)
-	r.Ranges = r.Ranges[:0]
+	r.Ranges, r.Offsets = r.Ranges[:0], r.Offsets[:0]
 }
 
 // scanEntriesMax is how many entries a Get looks at for a filter, as Apache's
@@ -163,8 +165,12 @@ func (g *getter) run() {
 		}
 		left -= n
 		for i := range dst[:n] {
+			count := res.Count
 			if more = g.take(&dst[i]); !more {
 				break
+			}
+			if g.req.Offsets && res.Count > count {
+				res.Offsets = append(res.Offsets, next)
 			}
 			next += dst[i].Messages() - message.QueueOffset(dst[i].Into)
 		}

@@ -62,6 +62,7 @@ func (k *keeper) load() error {
 			return err
 		}
 		k.unfolded = found.changes
+		k.offsets.Continued = true
 		return nil
 	}
 	k.log.Info("saved offsets are not those this broker wrote last, the JSON files win",

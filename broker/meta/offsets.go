@@ -27,6 +27,10 @@ const keyBytesMax = 2*DerivedTopicBytesMax + 1
 // few milliseconds later; only the last value of each queue is. A commit to a
 // queue that has one already doesn't allocate.
 type Offsets struct {
+	// Continued says that they were loaded as this broker left them; false in a
+	// new store, or where a Java broker or a person wrote the file since.
+	Continued bool
+
 	mu    sync.RWMutex
 	byKey map[string]*groupOffsets // "topic@group"
 
@@ -40,8 +44,21 @@ type Offsets struct {
 
 	resets atomic.Int32 // queues whose reset is pending (resets.go)
 
-	keeper *keeper
+	keeper  *keeper
+	watcher Watcher
 }
+
+// A Watcher is told what others do to offsets that it keeps (SetKept). It is
+// called without a lock held, must not block, and may call SetKept.
+type Watcher interface {
+	// OffsetSet: somebody committed another offset.
+	OffsetSet(topic, group string, queueID int32, offset int64)
+	// OffsetsForgotten: the offsets of a group at a topic were deleted.
+	OffsetsForgotten(topic, group string)
+}
+
+// Watch sets who is told; before the table is in use.
+func (o *Offsets) Watch(w Watcher) { o.watcher = w }
 
 // groupOffsets are the queues of one topic@group.
 type groupOffsets struct {
@@ -50,6 +67,7 @@ type groupOffsets struct {
 	mu      sync.Mutex
 	queues  []queueOffset // sorted by id
 	inDirty bool          // is in Offsets.dirty
+	kept    bool          // the watcher keeps them
 }
 
 // A queueOffset is the next offset to consume of one queue.
@@ -74,7 +92,24 @@ func (o *Offsets) Commit(topic, group []byte, queueID int32, offset int64) {
 	if e == nil || queueID < 0 || queueID > QueueIDMax || offset < 0 {
 		return
 	}
-	if o.set(e, queueID, offset) {
+	changed, wake, kept := o.set(e, queueID, offset, false)
+	if wake {
+		o.keeper.kickDirty()
+	}
+	if changed && kept {
+		topic, group, _ := strings.Cut(e.key, string(keySeparator))
+		o.watcher.OffsetSet(topic, group, queueID, offset)
+	}
+}
+
+// SetKept is Commit for the watcher: from the first one on it is told what
+// others commit for the group at the topic.
+func (o *Offsets) SetKept(topic, group string, queueID int32, offset int64) {
+	e := o.entry([]byte(topic), []byte(group))
+	if e == nil || queueID < 0 || queueID > QueueIDMax || offset < 0 {
+		return
+	}
+	if _, wake, _ := o.set(e, queueID, offset, true); wake {
 		o.keeper.kickDirty()
 	}
 }
@@ -144,16 +179,18 @@ func findOffsets[T string | []byte](o *Offsets, topic, group T) *groupOffsets {
 	return e
 }
 
-// set stores one offset and says whether the keeper must be woken.
-func (o *Offsets) set(e *groupOffsets, queueID int32, offset int64) (wake bool) {
+// set stores one offset and says whether it is another, whether the keeper must
+// be woken, and whether the watcher keeps the entry's offsets.
+func (o *Offsets) set(e *groupOffsets, queueID int32, offset int64, keep bool) (changed, wake, kept bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.kept = e.kept || keep
 	q := e.at(queueID)
 	if q.offset == offset || q.reset {
-		return false
+		return false, false, e.kept
 	}
 	q.offset = offset
-	return o.touch(e, q)
+	return true, o.touch(e, q), e.kept
 }
 
 // touch has a changed queue journaled, and says whether the keeper must be
@@ -272,8 +309,16 @@ func (o *Offsets) DeleteGroup(group string) {
 }
 
 func (o *Offsets) deleteIf(match func(topic, group string) bool) {
-	for _, e := range o.removeIf(match) {
+	removed := o.removeIf(match)
+	for _, e := range removed {
 		o.dropResets(e)
+	}
+	if o.watcher == nil {
+		return
+	}
+	for _, e := range removed {
+		topic, group, _ := strings.Cut(e.key, string(keySeparator))
+		o.watcher.OffsetsForgotten(topic, group)
 	}
 }
 

@@ -13,22 +13,33 @@ package meta
 // be. done runs on the keeper's goroutine and must not block.
 func (o *Offsets) Reset(topic, group string, queues map[int32]int64, done func(error)) {
 	if e := o.entry([]byte(topic), []byte(group)); e != nil {
-		e.mu.Lock()
+		kept := o.resetEntry(e, queues)
 		for id, offset := range queues {
-			if id < 0 || id > QueueIDMax || offset < 0 {
-				continue
+			if kept && offset >= 0 {
+				o.watcher.OffsetSet(topic, group, id, offset)
 			}
-			q := e.at(id)
-			if !q.reset {
-				q.reset = true
-				o.resets.Add(1)
-			}
-			q.offset = offset
-			o.touch(e, q)
 		}
-		e.mu.Unlock()
 	}
 	o.afterWrite(done)
+}
+
+// resetEntry says whether the watcher keeps the entry's offsets.
+func (o *Offsets) resetEntry(e *groupOffsets, queues map[int32]int64) (kept bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, offset := range queues {
+		if id < 0 || id > QueueIDMax || offset < 0 {
+			continue
+		}
+		q := e.at(id)
+		if !q.reset {
+			q.reset = true
+			o.resets.Add(1)
+		}
+		q.offset = offset
+		o.touch(e, q)
+	}
+	return e.kept
 }
 
 // TakeReset gives the pending reset of (topic, group, queueId) to the pull that
