@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/broker/pop"
 	"github.com/ringmq/ringmq/consumequeue"
 	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/flush"
@@ -70,13 +71,18 @@ type Broker struct {
 	locks     *lockTable   // orderly consumers' queue locks (lock.go)
 	schedule  *scheduler   // delay levels (schedule.go)
 	registrar *registrar   // registration with every NameServer (register.go)
-	holds     *holdTable   // pulls that wait for a message (hold.go)
+	holds     *holdTable   // requests that wait for a message (hold.go)
 
 	transactions *transactions // half messages and their ends (txn.go)
+
+	pops     *pop.Table  // what groups have popped
+	popHolds *popHolds   // pops and notifications that wait, by group (pop_hold.go)
+	reviver  *reviver    // redelivery of popped messages (revive.go)
+	routes   *routeTable // queues of topics over all brokers (assign.go)
 }
 
-// holdsMax bounds the pulls held at once.
-const holdsMax = 100_000
+// holdsMax bounds the requests held at once.
+const holdsMax = 200_000
 
 // New opens the store of cfg, recovers it and loads the tables; it blocks on
 // the disk. Nothing listens yet. The error names what refused: engine.ErrLocked
@@ -139,7 +145,7 @@ func (b *Broker) open() (err error) {
 	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
 	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)
-	return nil
+	return b.openPops()
 }
 
 // openTables opens the tables: when the store's directory is ours, and before
@@ -174,6 +180,45 @@ func (b *Broker) openTables() (err error) {
 func (b *Broker) batchTopic(name string) (batch, known bool) {
 	t := b.topics.Find(name)
 	return t != nil && t.Batch(), t != nil
+}
+
+// openPops opens the table of pops and brings it in line with the store.
+func (b *Broker) openPops() (err error) {
+	b.popHolds, b.reviver, b.routes = newPopHolds(), newReviver(b), newRouteTable(b)
+	b.pops, err = pop.Open(pop.Config{FS: b.fs, Dir: filepath.Join(b.cfg.StorePathRootDir, "config"),
+		Logger: b.log.With("room", "pop"), Commit: b.offsets.SetKept})
+	if err != nil {
+		return errors.Join(err, b.tables.Close(), b.store.Close(context.Background()))
+	}
+	b.offsets.Watch(popWatcher{b})
+	if !b.offsets.Continued {
+		b.pops.DropAll() // a Java broker has run since, or the store is new
+	}
+	b.pops.Fit(
+		func(topic, group string) bool { return b.topics.Find(topic) != nil && b.groups.Find(group) != nil },
+		func(topic string, queueID int32) int64 {
+			if q := b.store.FindQueue(topic, queueID); q != nil {
+				return int64(q.Max())
+			}
+			return 0
+		})
+	return nil
+}
+
+// popWatcher moves pops where somebody else moves a group's offsets: a tool that
+// resets them, a pull consumer, a topic's or a group's deletion.
+type popWatcher struct{ b *Broker }
+
+// OffsetSet has the group's next pop begin there.
+func (w popWatcher) OffsetSet(topic, group string, queueID int32, offset int64) {
+	w.b.pops.Reset(topic, group, queueID, offset)
+	w.b.popHolds.wake(popTopic(topic, group), group, -1)
+}
+
+// OffsetsForgotten forgets what the group has in flight.
+func (w popWatcher) OffsetsForgotten(topic, group string) {
+	w.b.pops.Drop(topic, group)
+	w.b.popHolds.forget(func(t, g string) bool { return t == topic && g == group })
 }
 
 // storeConfig is the engine's part of the configuration.
@@ -248,6 +293,7 @@ func (b *Broker) Start(context.Context) error {
 	b.server = server
 	b.schedule.start()
 	b.transactions.start()
+	b.reviver.start()
 	b.registrar.start()
 	b.running.Store(true)
 	return nil
@@ -267,21 +313,23 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 		b.locks.keep()
 		b.registrar.close()
 		b.schedule.close()
+		b.reviver.close()
 		if b.server != nil {
 			b.holds.endAll()
 			err = b.server.Drain(ctx)
 			b.asks.stop() // answers of clients are no longer read
 		}
 		b.transactions.close()
-		// Closing the store finishes the puts under way; their answers leave
-		// with the server's last writes.
-		err = errors.Join(err, b.store.Close(ctx))
+		// Closing journal and store finishes the pops and puts under way; their
+		// answers leave with the server's last writes.
+		err = errors.Join(err, b.pops.Close(), b.store.Close(ctx))
 		if b.server != nil {
 			err = errors.Join(err, b.server.Close(ctx))
 			b.holds.close()
 			b.notices.close()
 			b.clients.close()
 		}
+		b.routes.close()
 		err = errors.Join(err, b.tables.Close())
 	})
 	return err

@@ -443,7 +443,7 @@ func TestReopen(t *testing.T) {
 
 func TestUnknownAndUnservedCodes(t *testing.T) {
 	c := dial(t, startBroker(t, nil))
-	for _, code := range []remoting.RequestCode{9999, remoting.ReqPopMessage} {
+	for _, code := range []remoting.RequestCode{9999, 200_057} {
 		resp := call(t, c, code, remoting.RequestCodeNotSupported, nil)
 		if len(resp.Remark) == 0 {
 			t.Errorf("code %d refused without a reason", code)

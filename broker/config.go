@@ -34,6 +34,7 @@ type Config struct {
 	PullConfig
 	ScheduleConfig
 	TransactionConfig
+	PopConfig
 	StoreConfig
 	FlushConfig
 	RetentionConfig
@@ -123,6 +124,23 @@ type TransactionConfig struct {
 	TransactionOpMsgMaxSize    int           `key:"transactionOpMsgMaxSize"`
 	TransactionOpBatchInterval time.Duration `key:"transactionOpBatchInterval"`
 	RejectTransactionMessage   bool          `key:"rejectTransactionMessage"`
+}
+
+// PopConfig is pop consumption, and who shares out the queues.
+type PopConfig struct {
+	PopPollingSize                     int           `key:"popPollingSize"`    // of one topic, group and queueId
+	MaxPopPollingSize                  int           `key:"maxPopPollingSize"` // of all
+	PopFromRetryProbability            int           `key:"popFromRetryProbability"`
+	EnableRetryTopicV2                 bool          `key:"enableRetryTopicV2"`
+	RetrieveMessageFromPopRetryTopicV1 bool          `key:"retrieveMessageFromPopRetryTopicV1"`
+	PopResponseReturnActualRetryTopic  bool          `key:"popResponseReturnActualRetryTopic"`
+	EnablePopMessageThreshold          bool          `key:"enablePopMessageThreshold"`
+	PopInflightMessageThreshold        int           `key:"popInflightMessageThreshold"` // of one group and queue
+	InitPopOffsetByCheckMsgInMem       bool          `key:"initPopOffsetByCheckMsgInMem"`
+	ServerLoadBalancerEnable           bool          `key:"serverLoadBalancerEnable"`
+	DefaultMessageRequestMode          string        `key:"defaultMessageRequestMode"` // PULL or POP
+	DefaultPopShareQueueNum            int           `key:"defaultPopShareQueueNum"`
+	LoadBalancePollNameServerInterval  time.Duration `key:"loadBalancePollNameServerInterval"`
 }
 
 // StoreConfig is the files of the store.

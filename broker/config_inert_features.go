@@ -15,7 +15,7 @@ func inert(name string, kind config.Kind, unit, def, why string) config.Key {
 const (
 	whyCompaction           = "compaction does not exist yet; topics that ask for it are refused"
 	whyTimers               = "timers do not exist yet"
-	whyPopConsumption       = "pop consumption and server side balancing do not exist yet"
+	whyPopConsumption       = "what is popped is kept in a journal, without checkpoints in a topic, timers or buffers"
 	whyTransactionMetrics   = "counts of transactions are found in the store at start, not in a file"
 	whyReplication          = "replication and slaves do not exist yet"
 	whyControllerAndDLedger = "controller mode and DLedger do not exist here"
@@ -66,9 +66,7 @@ var noEffectFeatures = []config.Key{
 	// Pop consumption.
 	inert("loadBalanceProcessorThreadPoolNums", config.Int, "", "32", whyPopConsumption),
 	inert("loadBalanceThreadPoolQueueCapacity", config.Int, "", "100000", whyPopConsumption),
-	inert("popPollingSize", config.Int, "", "1024", whyPopConsumption),
 	inert("popPollingMapSize", config.Int, "", "100000", whyPopConsumption),
-	inert("maxPopPollingSize", config.Int, "", "100000", whyPopConsumption),
 	inert("reviveQueueNum", config.Int, "", "8", whyPopConsumption),
 	inert("reviveInterval", config.Int, "ms", "1000", whyPopConsumption),
 	inert("reviveMaxSlow", config.Int, "", "3", whyPopConsumption),
@@ -85,21 +83,11 @@ var noEffectFeatures = []config.Key{
 	inert("popLongPollingForceNotifyInterval", config.Int, "ms", "800", whyPopConsumption),
 	inert("enableNotifyBeforePopCalculateLag", config.Bool, "", "true", whyPopConsumption),
 	inert("enableNotifyAfterPopOrderLockRelease", config.Bool, "", "true", whyPopConsumption),
-	inert("initPopOffsetByCheckMsgInMem", config.Bool, "", "true", whyPopConsumption),
-	inert("retrieveMessageFromPopRetryTopicV1", config.Bool, "", "true", whyPopConsumption),
-	inert("enableRetryTopicV2", config.Bool, "", "false", whyPopConsumption),
-	inert("popFromRetryProbability", config.Int, "", "20", whyPopConsumption),
 	inert("popConsumerFSServiceInit", config.Bool, "", "true", whyPopConsumption),
 	inert("popConsumerKVServiceLog", config.Bool, "", "false", whyPopConsumption),
 	inert("popConsumerKVServiceInit", config.Bool, "", "false", whyPopConsumption),
 	inert("popReviveMaxReturnSizePerRead", config.Int, "", "16384", whyPopConsumption),
 	inert("popReviveMaxAttemptTimes", config.Int, "", "16", whyPopConsumption),
-	inert("loadBalancePollNameServerInterval", config.Int, "ms", "30000", whyPopConsumption),
-	inert("serverLoadBalancerEnable", config.Bool, "", "true", whyPopConsumption),
-	inert("defaultPopShareQueueNum", config.Int, "", "-1", whyPopConsumption),
-	inert("popResponseReturnActualRetryTopic", config.Bool, "", "false", whyPopConsumption),
-	inert("popInflightMessageThreshold", config.Int, "", "10000", whyPopConsumption),
-	inert("enablePopMessageThreshold", config.Bool, "", "false", whyPopConsumption),
 	inert("skipWhenCKRePutReachMaxTimes", config.Bool, "", "false", whyPopConsumption),
 	inert("appendAckAsync", config.Bool, "", "false", whyPopConsumption),
 	inert("appendCkAsync", config.Bool, "", "false", whyPopConsumption),

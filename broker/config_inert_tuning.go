@@ -224,7 +224,7 @@ var noEffectTuning = []config.Key{
 	inert("writeWithoutMmap", config.Bool, "", "false", "files are never mapped"),
 	inert("enableRunningFlagsInFlush", config.Bool, "", "false", whyOther),
 	inert("enableAcceleratedRecovery", config.Bool, "", "false", "recovery always starts at the last durable mark"),
-	inert("popPollingMapExpireTimeSeconds", config.Int, "s", "600", "pop consumption and server side balancing do not exist yet"),
+	inert("popPollingMapExpireTimeSeconds", config.Int, "s", "600", whyPopConsumption),
 	inert("combineCQLoadingCQTypes", config.String, "", "default;defaultRocksDB", "ConsumeQueues are files"),
 	inert("combineCQPreferCQType", config.String, "", "default", "ConsumeQueues are files"),
 	inert("combineAssignOffsetCQType", config.String, "", "default", "ConsumeQueues are files"),

@@ -19,6 +19,7 @@ var ConfigTable = config.New("broker", Config{}, concat(
 	section("Pulls and queries", pullKeys),
 	section("Delay levels", scheduleKeys),
 	section("Transactions", transactionKeys),
+	section("Pop consumption", popKeys),
 	section("Store files", storeKeys),
 	section("Flush", flushKeys),
 	section("Retention", retentionKeys),
@@ -148,6 +149,22 @@ var transactionKeys = []config.Key{
 	live(number("transactionOpMsgMaxSize", "bytes", "4096", 32, mib, "size at which the record of decided half messages is written at once")),
 	live(duration("transactionOpBatchInterval", "ms", "3000", 0, dayMs, "and how long it gathers them otherwise; a decision whose answer is waited for needs neither")),
 	live(boolean("rejectTransactionMessage", "false", "refuse half messages")),
+}
+
+var popKeys = []config.Key{
+	live(number("popPollingSize", "requests", "1024", 0, maxInt32, "pops held at once for one topic, group and queueId; above it they are answered POLLING_FULL")),
+	live(number("maxPopPollingSize", "requests", "100000", 0, maxInt32, "pops and notifications held at once")),
+	live(number("popFromRetryProbability", "%", "20", 0, 100, "pops that look for failed messages first; the others look for them last")),
+	live(boolean("enableRetryTopicV2", "false", "failed messages go to `%RETRY%group+topic` instead of `%RETRY%group_topic`")),
+	live(boolean("retrieveMessageFromPopRetryTopicV1", "true", "with enableRetryTopicV2, pop what is left on the other one too")),
+	live(boolean("popResponseReturnActualRetryTopic", "false", "failed messages come with the name of their retry topic instead of their own")),
+	live(boolean("enablePopMessageThreshold", "false", "obey popInflightMessageThreshold")),
+	live(number("popInflightMessageThreshold", "messages", "10000", 1, maxInt32, "unacknowledged messages of one group and queue above which nothing is popped of it")),
+	live(boolean("initPopOffsetByCheckMsgInMem", "true", "a new group that wants the newest messages gets all of a queue whose first one is still in memory")),
+	live(boolean("serverLoadBalancerEnable", "true", "share queues out to consumers that ask the broker; false: each of them gets all")),
+	live(text("defaultMessageRequestMode", "PULL", "how consumers that ask the broker for their queues get messages, unless it was set for their group by request 401", "PULL", "POP")),
+	live(number("defaultPopShareQueueNum", "consumers", "-1", -1, maxInt32, "with it POP, how many further consumers pop each queue; 0 or less: all")),
+	live(duration("loadBalancePollNameServerInterval", "ms", "30000", 1, dayMs, "age at which the route of a topic whose queues are shared out is asked for again")),
 }
 
 var storeKeys = []config.Key{

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/internal/filter"
+	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -86,8 +88,8 @@ func (b *Broker) savedFilter(p *pull, h *remoting.PullHeader, none error) (filte
 // renewHeld has the pulls that wait for a client pulled again: it wants something
 // else now.
 func (b *Broker) renewHeld(r renewedSubscription) {
-	b.holds.recheck(func(p *pull) bool {
-		return p.conn == r.conn && p.group.GroupName == r.group && slices.Contains(r.topics, p.topic.Name)
+	b.holds.recheck(func(c *netloop.Conn, t *meta.Topic, g *meta.Group) bool {
+		return c == r.conn && g.GroupName == r.group && slices.Contains(r.topics, t.Name)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -75,7 +76,7 @@ func (b *Broker) updateGroups(groups ...*meta.Group) (*response, error) {
 		b.growRetryTopic(g)
 	}
 	if len(changed) > 0 {
-		b.holds.recheck(func(p *pull) bool { return changed[p.group.GroupName] })
+		b.holds.recheck(func(_ *netloop.Conn, _ *meta.Topic, g *meta.Group) bool { return changed[g.GroupName] })
 	}
 	if err := b.tables.Save(); err != nil {
 		return nil, err
@@ -159,7 +160,8 @@ func handleDeleteGroup(b *Broker, r *request) (*response, error) {
 	}
 	b.groups.Delete(h.GroupName)
 	b.locks.freeGroup(h.GroupName)
-	b.holds.recheck(func(p *pull) bool { return p.group.GroupName == h.GroupName })
+	b.tables.Modes.DeleteGroup(h.GroupName)
+	b.holds.recheck(func(_ *netloop.Conn, _ *meta.Topic, g *meta.Group) bool { return g.GroupName == h.GroupName })
 	if h.CleanOffset {
 		b.offsets.DeleteGroup(h.GroupName)
 		if err := b.offsets.Flush(); err != nil {
@@ -187,7 +189,9 @@ func handleGroupForbidden(b *Broker, r *request) (*response, error) {
 			return nil, err
 		}
 		if b.groups.SetReadable(h.Group, h.Topic, *h.Readable) {
-			b.holds.recheck(func(p *pull) bool { return p.group.GroupName == h.Group && p.topic.Name == h.Topic })
+			b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, g *meta.Group) bool {
+				return g.GroupName == h.Group && t.Name == h.Topic
+			})
 		}
 		if err := b.tables.Save(); err != nil {
 			return nil, err

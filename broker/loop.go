@@ -44,6 +44,11 @@ type loopState struct {
 	record message.Message
 	got    engine.GetResult
 
+	popping  popReader // the pop being served
+	popBatch *popBatch // what pops of this read event have changed; nil when nothing
+	popFree  []*popBatch
+	gots     []*engine.GetResult // empty ones
+
 	filters map[filterKey]filter.Filter // compiled expressions that pulls have carried
 	// Scratch buffers, by what they hold.
 	props, scratch, topic, ids, head []byte
@@ -75,6 +80,7 @@ func (b *Broker) ReadEnd(l *netloop.Loop) {
 	if state.batch != nil {
 		b.put(state)
 	}
+	b.putPops(state)
 }
 
 // put gives the loop's batch to the engine and answers it at once if it comes

@@ -66,7 +66,7 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 		wait = b.cfg.ShortPollingTimeMills
 	}
 	mayHold := h.SysFlag&remoting.PullSuspend != 0 && wait > 0 && !p.to.Oneway
-	if !mayHold || !state.holds.hold(&heldPull{pull: p}, b.now().UnixMilli()+wait) {
+	if !mayHold || !state.holds.holdPull(&p, b.now().UnixMilli()+wait) {
 		b.answerPull(&p, state, lookLast)
 	}
 }

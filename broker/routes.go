@@ -34,6 +34,16 @@ var routes = []route{
 	{code: remoting.ReqEndTransaction, lane: netloop.OnPool, handle: handleEndTransaction},
 	{code: remoting.ReqConsumerSendMsgBack, lane: netloop.OnPool, handle: handleConsumerSendMsgBack},
 
+	{code: remoting.ReqPopMessage, hot: (*Broker).servePop},
+	{code: remoting.ReqAckMessage, hot: (*Broker).serveAck},
+	{code: remoting.ReqChangeMessageInvisibleTime, hot: (*Broker).serveChangeInvisible},
+	{code: remoting.ReqNotification, hot: (*Broker).serveNotification},
+	{code: remoting.ReqBatchAckMessage, lane: netloop.OnLoop, handle: handleBatchAck},
+	{code: remoting.ReqPeekMessage, lane: netloop.OnPool, handle: handlePeek},
+	{code: remoting.ReqPollingInfo, lane: netloop.OnPool, handle: handlePollingInfo},
+	{code: remoting.ReqQueryAssignment, lane: netloop.OnPool, handle: handleQueryAssignment},
+	{code: remoting.ReqSetMessageRequestMode, lane: netloop.OnPool, handle: handleSetRequestMode},
+
 	{code: remoting.ReqQueryConsumerOffset, lane: netloop.OnLoop, handle: handleQueryConsumerOffset},
 	{code: remoting.ReqUpdateConsumerOffset, lane: netloop.OnLoop, handle: handleUpdateConsumerOffset},
 	{code: remoting.ReqGetMaxOffset, lane: netloop.OnLoop, handle: handleMaxOffset},
@@ -69,16 +79,7 @@ var routes = []route{
 // unserved are codes that clients know and this version leaves out: answered 3
 // with the reason, so that nobody takes the refusal for a fault.
 var unserved = map[remoting.RequestCode]string{
-	remoting.ReqRecallMessage:              "timers are not served by this version",
-	remoting.ReqPopMessage:                 "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqAckMessage:                 "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqBatchAckMessage:            "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqPeekMessage:                "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqChangeMessageInvisibleTime: "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqNotification:               "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqPollingInfo:                "pop consumption is not served by this version: use push or pull consumers",
-	remoting.ReqQueryAssignment:            "assignment by the broker is not served by this version: clients assign by themselves",
-	remoting.ReqSetMessageRequestMode:      "pop consumption is not served by this version: use push or pull consumers",
+	remoting.ReqRecallMessage: "timers are not served by this version",
 }
 
 var routeOf = func() map[int32]*route {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -103,7 +104,7 @@ func (b *Broker) updateTopics(topics ...*meta.Topic) (*response, error) {
 		}
 	}
 	if len(changed) > 0 {
-		b.holds.recheck(func(p *pull) bool { return changed[p.topic.Name] })
+		b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, _ *meta.Group) bool { return changed[t.Name] })
 	}
 	if err := b.tables.Save(); err != nil {
 		return nil, err
@@ -203,8 +204,8 @@ func (a attribute) check(key, value string) error {
 	return nil
 }
 
-// handleDeleteTopic is DELETE_TOPIC_IN_BROKER (215): the topic, its queues and
-// its offsets. A topic that isn't there is deleted already. The tool that asks
+// handleDeleteTopic is DELETE_TOPIC_IN_BROKER (215): the topic, its queues, its
+// offsets, and the retry topics of groups that pop it. A topic that isn't there is deleted already. The tool that asks
 // tells the NameServers by itself.
 func handleDeleteTopic(b *Broker, r *request) (*response, error) {
 	var h remoting.TopicHeader
@@ -214,15 +215,16 @@ func handleDeleteTopic(b *Broker, r *request) (*response, error) {
 	if err := b.checkOwnTopic(h.Topic); err != nil {
 		return nil, err
 	}
-	if !b.topics.Delete(h.Topic) {
-		return &response{}, nil
+	for _, group := range b.offsets.Groups(h.Topic) { // as long as they are known
+		for _, flag := range []byte("12") {
+			if err := b.deleteTopic(string(appendRetryTopic(nil, h.Topic, group, flag))); err != nil {
+				return nil, err
+			}
+		}
 	}
-	// The configuration first, so that no send makes a queue anew.
-	b.offsets.DeleteTopic(h.Topic)
-	if err := b.store.DeleteTopic(h.Topic); err != nil {
+	if err := b.deleteTopic(h.Topic); err != nil {
 		return nil, err
 	}
-	b.holds.recheck(func(p *pull) bool { return p.topic.Name == h.Topic }) // of queues that are no more
 	if err := b.offsets.Flush(); err != nil {
 		return nil, err
 	}
@@ -230,6 +232,22 @@ func handleDeleteTopic(b *Broker, r *request) (*response, error) {
 		return nil, err
 	}
 	return &response{}, nil
+}
+
+// deleteTopic deletes a topic that may be there.
+func (b *Broker) deleteTopic(topic string) error {
+	if !b.topics.Delete(topic) {
+		return nil
+	}
+	// The configuration first, so that no send makes a queue anew.
+	b.offsets.DeleteTopic(topic)
+	b.pops.DropTopic(topic)
+	b.tables.Modes.DeleteTopic(topic)
+	if err := b.store.DeleteTopic(topic); err != nil {
+		return err
+	}
+	b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, _ *meta.Group) bool { return t.Name == topic }) // of queues that are no more
+	return nil
 }
 
 // handleAllTopicConfig is GET_ALL_TOPIC_CONFIG (21): all topics at once, or in

@@ -6,9 +6,9 @@
 //
 // Two goroutines, both owned by Tables, whose Close waits for them:
 //
-//   - the saver writes topics.json, subscriptionGroup.json and
-//     consumerFilter.json whole when they have changed (a temporary file, synced,
-//     renamed, the directory synced);
+//   - the saver writes topics.json, subscriptionGroup.json,
+//     consumerFilter.json and messageRequestMode.json whole when they have
+//     changed (a temporary file, synced, renamed, the directory synced);
 //   - the keeper appends consumer offsets, delay progress and locks to a journal, one
 //     write for all that has changed, syncs it every second, and folds it into
 //     consumerOffset.json and delayOffset.json now and then and at Close.
@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/ringmq/ringmq/internal/vfs"
+	"github.com/ringmq/ringmq/remoting"
 )
 
 // Config says where the tables are and how they are kept.
@@ -90,6 +91,7 @@ type Tables struct {
 	Offsets     *Offsets
 	Delay       *Delay
 	Locks       *Locks
+	Modes       *Modes
 	Subscribers *Subscribers
 	System      *SystemSet
 
@@ -110,6 +112,7 @@ func Open(cfg Config) (*Tables, error) {
 	t.Topics = &Topics{byName: map[string]*Topic{}, now: cfg.Now, saver: t.saver}
 	t.Groups = &Groups{byName: map[string]*Group{}, autoCreate: !cfg.ManualGroups, now: cfg.Now, saver: t.saver}
 	t.Filters = &Filters{byGroup: map[string]map[string]*FilterData{}, keep: cfg.FilterKeep, now: cfg.Now, saver: t.saver}
+	t.Modes = &Modes{byTopic: map[string]map[string]remoting.MessageRequestMode{}, now: cfg.Now, saver: t.saver}
 	t.Offsets, t.Delay = t.keeper.offsets, t.keeper.delay
 	t.Locks, t.Subscribers = t.keeper.locks, t.keeper.subscribers
 	if err := t.loadTables(&cfg); err != nil {
@@ -129,6 +132,7 @@ func (t *Tables) loadTables(cfg *Config) error {
 	topics := &savedTable{name: filepath.Join(cfg.Dir, "topics.json"), version: t.Topics.Version, encode: t.Topics.encode}
 	groups := &savedTable{name: filepath.Join(cfg.Dir, "subscriptionGroup.json"), version: t.Groups.Version, encode: t.Groups.encode}
 	filters := &savedTable{name: filepath.Join(cfg.Dir, "consumerFilter.json"), version: t.Filters.Version, encode: t.Filters.encode}
+	modes := &savedTable{name: filepath.Join(cfg.Dir, "messageRequestMode.json"), version: t.Modes.stateVersion, encode: t.Modes.encode}
 	_, err := loadFile(cfg, topics.name, func(b []byte) error { return t.Topics.decode(b, t.System.Has, skipped) })
 	if err != nil {
 		return err
@@ -136,11 +140,14 @@ func (t *Tables) loadTables(cfg *Config) error {
 	if _, err := loadFile(cfg, groups.name, func(b []byte) error { return t.Groups.decode(b, skipped) }); err != nil {
 		return err
 	}
+	if _, err := loadFile(cfg, modes.name, t.Modes.decode); err != nil {
+		return err
+	}
 	if _, err := loadFile(cfg, filters.name, t.Filters.decode); err != nil {
 		cfg.Logger.Warn("saved filters are broken; consumers bring theirs by heartbeat", "error", err)
 	}
 	topics.saved, groups.saved = t.Topics.Version(), t.Groups.Version()
-	t.saver.tables = []*savedTable{topics, groups, filters}
+	t.saver.tables = []*savedTable{topics, groups, filters, modes}
 	return nil
 }
 

@@ -3,7 +3,6 @@ package pop
 import (
 	"cmp"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,16 +106,14 @@ func (t *Table) Flying() int64 { return t.flying.Load() }
 
 // Group finds or makes a group of a topic.
 func (t *Table) Group(topic, name string) *Group {
-	key := topic + "@" + name
-	t.mu.RLock()
-	g := t.groups[key]
-	t.mu.RUnlock()
-	if g != nil {
+	if g := t.FindGroup(topic, name); g != nil {
 		return g
 	}
+	key := topic + "@" + name
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if g = t.groups[key]; g == nil {
+	g := t.groups[key]
+	if g == nil {
 		g = &Group{Topic: topic, Name: name, t: t}
 		t.groups[key] = g
 	}
@@ -125,7 +122,7 @@ func (t *Table) Group(topic, name string) *Group {
 
 // FindGroup is Group for one that is there already; nil when it is not. It
 // doesn't allocate.
-func (t *Table) FindGroup(topic, name []byte) *Group {
+func (t *Table) FindGroup(topic, name string) *Group {
 	var buf [2*nameBytesMax + 1]byte
 	if len(topic)+len(name) >= len(buf) {
 		return nil
@@ -180,6 +177,18 @@ func (q *Queue) Topic() string { return q.g.Topic }
 
 // Group is the group's name.
 func (q *Queue) Group() string { return q.g.Name }
+
+// Groups gives the groups of a topic.
+func (t *Table) Groups(topic string) (all []*Group) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, g := range t.groups {
+		if g.Topic == topic {
+			all = append(all, g)
+		}
+	}
+	return all
+}
 
 // each calls fn with every queue.
 func (t *Table) each(fn func(q *Queue)) {
@@ -284,9 +293,7 @@ func (t *Table) Fit(keep func(topic, group string) bool, max func(topic string, 
 
 // Reset has the group go on at an offset: somebody else moved its place.
 func (t *Table) Reset(topic, group string, queueID int32, offset int64) {
-	t.mu.RLock()
-	g := t.groups[strings.Join([]string{topic, group}, "@")]
-	t.mu.RUnlock()
+	g := t.FindGroup(topic, group)
 	if g == nil {
 		return
 	}
