@@ -187,6 +187,17 @@ func CreateTopic(ctx context.Context, broker, topic string, queues int) error {
 	return err
 }
 
+// CreateBatchTopic creates a topic whose queues are batch queues.
+func CreateBatchTopic(ctx context.Context, broker, topic string, queues int) error {
+	q := strconv.Itoa(queues)
+	f, err := Ask(ctx, broker, 17, map[string]string{"topic": topic, "defaultTopic": "TBW102", "readQueueNums": q, "writeQueueNums": q,
+		"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": "+queue.type=BatchCQ"}, nil)
+	if err == nil && f.Code != 0 {
+		err = fmt.Errorf("create topic %s: code %d %s", topic, f.Code, f.Remark)
+	}
+	return err
+}
+
 // record is what this suite looks at in a stored message.
 type record struct {
 	queueID     int32

@@ -31,6 +31,7 @@ public final class Main {
         List<Step> steps = new ArrayList<>();
         TopicSteps.add(steps);
         SendSteps.add(steps);
+        BatchSteps.add(steps);
         PullSteps.add(steps);
         LiteSteps.add(steps);
         PushSteps.add(steps);

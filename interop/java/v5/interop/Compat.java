@@ -3,6 +3,7 @@ package interop;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
@@ -11,7 +12,17 @@ final class Compat {
     /** Says whether request() without a callback waits for the answer: its request() ends when the question has been sent, answered or not. */
     static final boolean REQUEST_WAITS = false;
 
+    /** Whether consumers unwrap inner batches. */
+    static final boolean UNWRAPS = true;
+
     private Compat() {
+    }
+
+    /** Creates a topic whose queues are batch queues. */
+    static void createBatchTopic(Env env, String topic, int queues) throws Exception {
+        TopicConfig c = new TopicConfig(topic, queues, queues, 6);
+        c.setAttributes(Map.of("+queue.type", "BatchCQ"));
+        env.admin().createAndUpdateTopicConfig(env.broker, c);
     }
 
     static void broadcasting(DefaultMQPushConsumer c) {
