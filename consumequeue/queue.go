@@ -127,7 +127,9 @@ func (q *Queue) MaxLogOffset() message.LogOffset { return message.LogOffset(q.ma
 
 // Put adds the entry of the record with queue offset off and moves Max past
 // it. stored is the record's store time in milliseconds, kept by batch queues,
-// where the record may hold e.Count messages. Only the dispatcher may call it, in the order of the log. It does not
+// where the record may hold e.Count messages. (A plain queue, where such a record
+// comes only when its topic was made again as another kind, gets fillers for the
+// others.) Only the dispatcher may call it, in the order of the log. It does not
 // block, except that a tail full of unwritten entries is first written to the
 // queue's file. A failed write there is not lost: the tail grows, and the next
 // Sweep tries again and reports it.
@@ -160,8 +162,12 @@ func (q *Queue) Put(e Entry, off message.QueueOffset, stored int64) {
 	if int64(off) == q.min.Load() {
 		q.firstLog = int64(e.LogOffset)
 	}
+	fill := e.Messages() - 1
+	e.Count = 0
 	if q.append(e, batchPart{}) {
 		q.maxLog.Store(end)
+		for ; fill > 0 && q.append(filler, batchPart{}); fill-- {
+		}
 	}
 	q.mu.Unlock()
 }

@@ -313,7 +313,7 @@ func (r *recovery) stale(off message.LogOffset, rec []byte, q *consumequeue.Queu
 	stored, strict := message.StoreMillisOf(rec), off >= r.strict
 	back := stored < r.newest
 	gap := false
-	if q != nil && off >= q.MaxLogOffset() && q.Max() > 0 && (q.Batch() || message.SysFlagOf(rec)&message.SysFlagInnerBatch == 0) {
+	if q != nil && off >= q.MaxLogOffset() && q.Max() > 0 {
 		gap = message.QueueOffsetOf(rec) != q.Max()
 	}
 	switch {
