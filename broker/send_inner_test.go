@@ -273,3 +273,27 @@ func FuzzBatchSend(f *testing.F) {
 		}
 	})
 }
+
+// Without enableLmq INNER_MULTI_DISPATCH is a property like any other, as at
+// Apache's broker; with it the broker does not start.
+func TestMultiDispatchIsPlain(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	const want = "%LMQ%one,%LMQ%two"
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "UNIQ_KEY=u;INNER_MULTI_DISPATCH="+want+";INNER_MULTI_QUEUE_OFFSET=4,5")...)
+	m := records(t, call(t, c, remoting.ReqPullMessage, remoting.Success, nil, pullFields("T", 0, 0)...))[0]
+	if got, _ := message.Property(m.Properties, message.PropInnerMultiDispatch); string(got) != want {
+		t.Errorf("stored property: got %q, want %q", got, want)
+	}
+	for _, q := range b.store.Queues().Topics() {
+		if strings.HasPrefix(q, "%LMQ%") {
+			t.Errorf("there is a queue of topic %s", q)
+		}
+	}
+	for _, key := range []string{"enableLmq", "enableMultiDispatch"} {
+		_, _, err := LoadConfig(parseSettings(t, key+"=true\n"))
+		if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "light message queues") {
+			t.Errorf("%s=true: %v", key, err)
+		}
+	}
+}
