@@ -2,12 +2,12 @@
 // from netloop's loops, turns them into Puts and Gets of the engine, and
 // answers. broker.go wires the rooms, routes.go is the table of request codes;
 // then a file a concern: send, pull, hold, offset, heartbeat, query, schedule,
-// retry, topics, register.
+// timer, recall, retry, topics, register.
 //
 // Goroutines: hot requests (send, pull, offsets) run on the netloop loop of
 // their connection; requests that may wait for a disk or a lock run on
 // netloop's pool. Held pulls are owned by their loop, delayed messages by the
-// scheduler's goroutine, each NameServer by a goroutine of its own.
+// goroutines of scheduler and timer, each NameServer by a goroutine of its own.
 // Broker.Close waits for all of them.
 package broker
 
@@ -70,6 +70,7 @@ type Broker struct {
 	notices   *notifier    // NOTIFY_CONSUMER_IDS_CHANGED, gathered (notify.go)
 	locks     *lockTable   // orderly consumers' queue locks (lock.go)
 	schedule  *scheduler   // delay levels (schedule.go)
+	timer     *timer       // messages with a time of their own (timer.go)
 	registrar *registrar   // registration with every NameServer (register.go)
 	holds     *holdTable   // requests that wait for a message (hold.go)
 
@@ -142,7 +143,7 @@ func (b *Broker) open() (err error) {
 	b.clients.allowed, b.clients.conflict, b.clients.renewed = b.allowExpression, b.logConflict, b.renewHeld
 	b.clients.save = b.tables.Filters.Sync
 	b.clients.left, b.clients.scanned = b.locks.left, b.locks.expire
-	b.schedule, b.registrar = newScheduler(b), newRegistrar(b)
+	b.schedule, b.timer, b.registrar = newScheduler(b), newTimer(b), newRegistrar(b)
 	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)
 	return b.openPops()
@@ -250,6 +251,7 @@ type storeEvents struct{ b *Broker }
 func (e storeEvents) Arrived(q *consumequeue.Queue) {
 	arrived(q)
 	e.b.schedule.arrived(q)
+	e.b.timer.arrived(q)
 }
 
 // Closed takes the write permission off the routes: producers go elsewhere.
@@ -292,6 +294,7 @@ func (b *Broker) Start(context.Context) error {
 	}
 	b.server = server
 	b.schedule.start()
+	b.timer.start()
 	b.transactions.start()
 	b.reviver.start()
 	b.registrar.start()
@@ -313,6 +316,7 @@ func (b *Broker) Close(ctx context.Context) (err error) {
 		b.locks.keep()
 		b.registrar.close()
 		b.schedule.close()
+		b.timer.close()
 		b.reviver.close()
 		if b.server != nil {
 			b.holds.endAll()

@@ -163,12 +163,12 @@ func (c *carrier) sayPassed() {
 // eachDelivery scans the log from an offset on for records that name an origin:
 // those made by carriers, and those of committed transactions, which name their
 // half message by its offset and so seem to come from one byte before it. It
-// blocks on the disk.
-func (c *carrier) eachDelivery(from message.LogOffset, fn func(origin, at message.LogOffset)) error {
+// blocks on the disk. It ends with fn's first error.
+func (c *carrier) eachDelivery(from message.LogOffset, fn func(origin, at message.LogOffset) error) error {
 	var m message.Message
 	return c.store.Scan(min(from, c.store.Marks().Written), func(off message.LogOffset, rec []byte) error {
 		if _, err := message.Decode(rec, &m); err == nil && m.PreparedTransactionOffset > 0 {
-			fn(m.PreparedTransactionOffset-1, off)
+			return fn(m.PreparedTransactionOffset-1, off)
 		}
 		return nil
 	})

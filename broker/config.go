@@ -110,9 +110,14 @@ type PullConfig struct {
 	MaxMsgsNumBatch                   int   `key:"maxMsgsNumBatch"`
 }
 
-// ScheduleConfig is delayed delivery by level.
+// ScheduleConfig is delayed delivery, by level and at any time.
 type ScheduleConfig struct {
-	MessageDelayLevel string `key:"messageDelayLevel"` // see Config.DelayLevels
+	MessageDelayLevel                 string `key:"messageDelayLevel"` // see Config.DelayLevels
+	TimerWheelEnable                  bool   `key:"timerWheelEnable"`
+	TimerMaxDelaySec                  int64  `key:"timerMaxDelaySec"`
+	TimerRollWindowSlot               int64  `key:"timerRollWindowSlot"` // seconds
+	RecallMessageEnable               bool   `key:"recallMessageEnable"`
+	AllowRecallWhenBrokerNotWriteable bool   `key:"allowRecallWhenBrokerNotWriteable"`
 }
 
 // TransactionConfig is when producers are asked for decisions, and how these

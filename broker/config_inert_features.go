@@ -14,7 +14,7 @@ func inert(name string, kind config.Kind, unit, def, why string) config.Key {
 // Why whole groups of keys have no effect.
 const (
 	whyCompaction           = "compaction does not exist yet; topics that ask for it are refused"
-	whyTimers               = "timers do not exist yet"
+	whyTimers               = "timers need neither wheel, log nor threads; they are due to the millisecond and tried until they succeed"
 	whyPopConsumption       = "what is popped is kept in a journal, without checkpoints in a topic, timers or buffers"
 	whyTransactionMetrics   = "counts of transactions are found in the store at start, not in a file"
 	whyReplication          = "replication and slaves do not exist yet"
@@ -43,15 +43,12 @@ var noEffectFeatures = []config.Key{
 
 	// Timers.
 	inert("timerPrecisionMs", config.Int, "ms", "1000", whyTimers),
-	inert("timerRollWindowSlot", config.Int, "", "172800", whyTimers),
 	inert("timerFlushIntervalMs", config.Int, "ms", "1000", whyTimers),
 	inert("timerGetMessageThreadNum", config.Int, "", "3", whyTimers),
 	inert("timerPutMessageThreadNum", config.Int, "", "3", whyTimers),
 	inert("timerEnableDisruptor", config.Bool, "", "false", whyTimers),
 	inert("timerEnableCheckMetrics", config.Bool, "", "true", whyTimers),
 	inert("timerInterceptDelayLevel", config.Bool, "", "false", whyTimers),
-	inert("timerMaxDelaySec", config.Int, "s", "259200", whyTimers),
-	inert("timerWheelEnable", config.Bool, "", "true", whyTimers),
 	inert("timerStopEnqueue", config.Bool, "", "false", whyTimers),
 	inert("timerCheckMetricsWhen", config.String, "", "05", whyTimers),
 	inert("timerSkipUnknownError", config.Bool, "", "false", whyTimers),

@@ -140,7 +140,7 @@ var noEffectTuning = []config.Key{
 	inert("printChannelGroups", config.Bool, "", "false", whyStatisticsAndLogs),
 	inert("printChannelGroupsMinNum", config.Int, "", "5", whyStatisticsAndLogs),
 	inert("enableLmqStats", config.Bool, "", "false", whyStatisticsAndLogs),
-	inert("mappedFileSizeTimerLog", config.Int, "", "104857600", whyStatisticsAndLogs),
+	inert("mappedFileSizeTimerLog", config.Int, "", "104857600", whyTimers),
 	inert("enableScheduleMessageStats", config.Bool, "", "true", whyStatisticsAndLogs),
 
 	// Other.
@@ -174,7 +174,6 @@ var noEffectTuning = []config.Key{
 	inert("enableMixedMessageType", config.Bool, "", "false", whyOther),
 	inert("configBlackList", config.String, "", "configBlackList;brokerConfigPath", "fixed"),
 	inert("clearRetryTopicWhenDeleteTopic", config.Bool, "", "true", whyOther),
-	inert("allowRecallWhenBrokerNotWriteable", config.Bool, "", "true", whyOther),
 	inert("enableRegisterProducer", config.Bool, "", "true", whyOther),
 	inert("enableCreateSysGroup", config.Bool, "", "true", whyOther),
 	inert("mappedFileSizeConsumeQueueExt", config.Int, "bytes", "50331648", "see enableConsumeQueueExt"),

@@ -49,7 +49,6 @@ var refusedKeys = []config.Key{
 	refusedTrue("rejectPullConsumerEnable", "refuse pull consumers", "it does not exist yet, and pull consumers would be served"),
 	refusedTrue("disableConsumeIfConsumerReadSlowly", "stop groups that are too far behind", "it does not exist yet, and such groups would go on"),
 	refusedTrue("coldDataFlowControlEnable", "slow down groups that read old messages", "it does not exist yet; old messages are read beside the event loops in any case"),
-	refusedTrue("recallMessageEnable", "take back delayed messages", "timers and their recall do not exist yet"),
 	refusedTrue("fetchNamesrvAddrByAddressServer", "ask a web server for the NameServers", "it does not exist yet; list them in namesrvAddr"),
 	refusedTrue("fetchNameSrvAddrByDnsLookup", "namesrvAddr is one DNS name of all NameServers", "it does not exist yet; list them in namesrvAddr"),
 	refused("totalReplicas", config.Int, "1", "brokers of the group", noReplicas, "1"),

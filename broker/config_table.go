@@ -17,7 +17,7 @@ var ConfigTable = config.New("broker", Config{}, concat(
 	section("Clients", clientKeys),
 	section("Sends", sendKeys),
 	section("Pulls and queries", pullKeys),
-	section("Delay levels", scheduleKeys),
+	section("Delayed delivery", scheduleKeys),
 	section("Transactions", transactionKeys),
 	section("Pop consumption", popKeys),
 	section("Store files", storeKeys),
@@ -140,6 +140,11 @@ var pullKeys = []config.Key{
 
 var scheduleKeys = []config.Key{
 	live(text("messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "delays of levels 1, 2, …; also the waits before redeliveries. What waits already keeps its time")),
+	live(boolean("timerWheelEnable", "true", "false: refuse messages that carry a time of their own")),
+	important(live(number("timerMaxDelaySec", "s", "31536000", 1, 100*365*24*3600, "longest time ahead that such a message may name; Apache's default is 259200"))),
+	number("timerRollWindowSlot", "s", "172800", 60, 604740, "age at which a message that still waits is copied to the end of the log, so that it doesn't expire; half of fileReservedTime at most"),
+	live(boolean("recallMessageEnable", "false", "producers may take back such messages (request 370)")),
+	live(boolean("allowRecallWhenBrokerNotWriteable", "true", "also while brokerPermission forbids to send")),
 }
 
 var transactionKeys = []config.Key{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
+	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/internal/vfs"
 )
 
@@ -75,7 +76,7 @@ func TestClockGoesBack(t *testing.T) {
 		w := newScheduleWorld(t, fs, "1h")
 		w.send(1, "T", 0, "x")
 		w.close()
-		w = newScheduleWorldAt(t, fs, "1h", func() time.Time { return time.Now().Add(-10 * time.Hour) })
+		w = openScheduleWorld(t, fs, w.b.cfg, engine.Config{SyncFlush: true}, func() time.Time { return time.Now().Add(-10 * time.Hour) })
 		defer w.close()
 		time.Sleep(2 * time.Second)
 		w.want("T", 0, "x")

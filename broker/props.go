@@ -10,9 +10,29 @@ import (
 // the string to store. The slices alias the properties that were scanned.
 type sentProps struct {
 	tags, uniqKey, keys []byte
-	delay, tran, timer  []byte // values of DELAY, TRAN_MSG, and of the first TIMER_* that asks for a time
+	delay, tran, timer  []byte // values of DELAY, TRAN_MSG, and of the TIMER_* that says when
 	innerNum            []byte // value of INNER_NUM
 	noWait              bool   // WAIT=false: answered without waiting for disk or replica
+	timerBy             timerBy
+	timerOut            bool // it has TIMER_OUT_MS: it was a timer's already
+	timerCancels        bool // it has TIMER_DEL_UNIQKEY
+	real                bool // it has REAL_TOPIC or REAL_QID
+}
+
+// timerBy says which property asks for a time; where there are several, the
+// higher one counts, as in Apache.
+type timerBy uint8
+
+const (
+	byDeliverMs timerBy = iota + 1 // TIMER_DELIVER_MS, a time
+	byDelayMs                      // TIMER_DELAY_MS
+	byDelaySec                     // TIMER_DELAY_SEC
+)
+
+func (f *sentProps) noteTimer(by timerBy, value []byte) {
+	if by >= f.timerBy {
+		f.timerBy, f.timer = by, value
+	}
 }
 
 // appendStoredProps appends to dst the property string that is stored for a
@@ -53,8 +73,18 @@ func (b *Broker) appendStoredProps(dst, props []byte, found *sentProps) []byte {
 			found.delay = value
 		case message.PropTransactionPrepared:
 			found.tran = value
-		case message.PropTimerDelaySec, message.PropTimerDelayMs, message.PropTimerDeliverMs:
-			found.timer = value
+		case message.PropTimerDelaySec:
+			found.noteTimer(byDelaySec, value)
+		case message.PropTimerDelayMs:
+			found.noteTimer(byDelayMs, value)
+		case message.PropTimerDeliverMs:
+			found.noteTimer(byDeliverMs, value)
+		case message.PropTimerOutMs:
+			found.timerOut = true
+		case message.PropTimerDelUniqKey:
+			found.timerCancels = true
+		case message.PropRealTopic, message.PropRealQueueID:
+			found.real = true
 		case message.PropInnerNum:
 			found.innerNum = value
 		case message.PropPopCK, message.PropMsgRegion, message.PropTraceOn, message.PropCluster:

@@ -31,6 +31,7 @@ var routes = []route{
 	{code: remoting.ReqPullMessage, hot: (*Broker).servePull},
 	{code: remoting.ReqLitePullMessage, hot: (*Broker).servePull},
 
+	{code: remoting.ReqRecallMessage, lane: netloop.OnPool, handle: handleRecall},
 	{code: remoting.ReqEndTransaction, lane: netloop.OnPool, handle: handleEndTransaction},
 	{code: remoting.ReqConsumerSendMsgBack, lane: netloop.OnPool, handle: handleConsumerSendMsgBack},
 
@@ -79,7 +80,6 @@ var routes = []route{
 // unserved are codes that clients know and this version leaves out: answered 3
 // with the reason, so that nobody takes the refusal for a fault.
 var unserved = map[remoting.RequestCode]string{
-	remoting.ReqRecallMessage: "timers are not served by this version",
 }
 
 var routeOf = func() map[int32]*route {

@@ -70,7 +70,7 @@ func (s *scheduler) target(level int32, nowMillis int64) (topic *meta.Topic, que
 }
 
 // entryTagsCode is the tagsCode of a record's queue entry: the due time of a
-// delayed message, else the hash of its tags. The engine asks for it when it
+// delayed message, by a level or by its own, else the hash of its tags. The engine asks for it when it
 // makes entries anew from the log. (As CommitLog#checkMessageAndReturnSize,
 // 5.3.)
 func (b *Broker) entryTagsCode(rec []byte) int64 {
@@ -80,6 +80,11 @@ func (b *Broker) entryTagsCode(rec []byte) int64 {
 			if level, err := remoting.ParseInt32(value); err == nil && level > 0 {
 				return b.levels.due(level, message.StoreMillisOf(rec))
 			}
+		}
+	}
+	if string(message.TopicOf(rec)) == meta.TimerTopic {
+		if code := timerTagsCode(props); code != 0 {
+			return code
 		}
 	}
 	tags, _ := message.Property(props, message.PropTags)
@@ -196,7 +201,10 @@ func (s *scheduler) queue(i int) *consumequeue.Queue {
 // findDelivered scans the log for deliveries of entries that are still to come.
 func (s *scheduler) findDelivered(from message.LogOffset) error {
 	clear(s.delivered)
-	err := s.eachDelivery(from, func(origin, at message.LogOffset) { s.delivered[origin] = at })
+	err := s.eachDelivery(from, func(origin, at message.LogOffset) error {
+		s.delivered[origin] = at
+		return nil
+	})
 	if err != nil {
 		return err
 	}

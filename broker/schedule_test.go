@@ -36,20 +36,15 @@ func newScheduleWorld(t *testing.T, fs *vfs.Mem, levels string) *scheduleWorld {
 
 func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine.Config) *scheduleWorld {
 	t.Helper()
-	return openScheduleWorld(t, fs, levels, store, time.Now)
-}
-
-// newScheduleWorldAt has a clock of its own.
-func newScheduleWorldAt(t *testing.T, fs *vfs.Mem, levels string, now func() time.Time) *scheduleWorld {
-	t.Helper()
-	return openScheduleWorld(t, fs, levels, engine.Config{SyncFlush: true}, now)
-}
-
-func openScheduleWorld(t *testing.T, fs *vfs.Mem, levels string, store engine.Config, now func() time.Time) *scheduleWorld {
-	t.Helper()
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = levels
-	b := &Broker{cfg: &cfg, log: slog.New(slog.DiscardHandler), now: now, fs: fs, addr: testAddr}
+	return openScheduleWorld(t, fs, &cfg, store, time.Now)
+}
+
+// openScheduleWorld has a configuration and a clock of its own.
+func openScheduleWorld(t *testing.T, fs *vfs.Mem, cfg *Config, store engine.Config, now func() time.Time) *scheduleWorld {
+	t.Helper()
+	b := &Broker{cfg: cfg, log: slog.New(slog.DiscardHandler), now: now, fs: fs, addr: testAddr, ids: message.NewIDs(testAddr.Addr())}
 	parsed, _ := cfg.DelayLevels()
 	b.levels.set(parsed)
 	store.FS, store.Dir, store.SegmentBytes, store.NoIndex = fs, "store", 1<<20, true
@@ -64,14 +59,16 @@ func openScheduleWorld(t *testing.T, fs *vfs.Mem, levels string, store engine.Co
 	}
 	b.topics = b.tables.Topics
 	b.topics.PutAbsent(meta.NewTopic("T", 4, 6))
-	b.schedule = newScheduler(b)
+	b.schedule, b.timer = newScheduler(b), newTimer(b)
 	b.schedule.start()
+	b.timer.start()
 	return &scheduleWorld{t: t, fs: fs, b: b}
 }
 
 func (w *scheduleWorld) close() {
 	w.t.Helper()
 	w.b.schedule.close()
+	w.b.timer.close()
 	if err := w.b.store.Close(context.Background()); err != nil {
 		w.t.Error(err)
 	}

@@ -31,6 +31,7 @@ type pendingSend struct {
 	conn    *netloop.Conn
 	to      remoting.ReplyTo
 	queueID int32 // the queue to answer: the asked one also for delayed messages
+	recall  bool  // the answer says how to take the message back: a timer
 	uniqPos int32 // UNIQ_KEY of the message in Buf, the answer's transactionId
 	uniqLen int32
 	// innerBatch is for a batch stored as one record: its UNIQ_KEY is also the
@@ -222,7 +223,7 @@ func (b *Broker) takeOne(state *loopState, c *netloop.Conn, cmd *remoting.Comman
 		return &remoting.Error{Code: remoting.MessageIllegal, Remark: err.Error()}
 	}
 	batch.Buf = buf
-	send := pendingSend{conn: c, to: cmd.ReplyTo(), queueID: queueID}
+	send := pendingSend{conn: c, to: cmd.ReplyTo(), queueID: queueID, recall: to.topic.Name == meta.TimerTopic}
 	send.noteUniqKey(len(buf), state.props, found.uniqKey)
 	batch.add(engine.Item{Pos: int32(pos), Len: int32(len(buf) - pos), Count: 1,
 		Queue: b.store.Queue(to.topic.Name, to.queueID), TagsCode: to.tagsCode}, send)
@@ -326,6 +327,9 @@ func (b *Broker) appendSendAnswer(dst []byte, ids *[]byte, s *sendBatch, i int) 
 		w.Bytes("transactionId", key)
 		if send.innerBatch {
 			w.Bytes("batchUniqId", key)
+		}
+		if send.recall {
+			b.writeRecallHandle(&w, s.Buf[item.Pos:item.Pos+item.Len], key)
 		}
 	}
 	return w.End(0)

@@ -24,6 +24,7 @@ const (
 	recordLock       = 5 // who holds a queue
 	recordSubscriber = 7 // what a client subscribes
 	recordReset      = 6 // offsets of one topic@group that were reset and not yet told to a consumer
+	recordTimer      = 8 // progress of the timer
 )
 
 // journalHead is length and CRC in front of each record.
@@ -57,6 +58,7 @@ func fingerprintOf(content []byte) fingerprint {
 const (
 	fileOffsets = 1 // consumerOffset.json
 	fileDelay   = 2 // delayOffset.json
+	fileTimer   = 3 // timercheck
 )
 
 // beginRecord reserves the head of a record and writes its kind.
@@ -135,6 +137,7 @@ type replay interface {
 	delay(p DelayProgress)
 	lock(key LockKey, clientID string)
 	subscriber(key SubscriberKey, s Subscriber)
+	timer(p TimerProgress)
 }
 
 // replayJournal hands the records of b to r, and says how many bytes are whole.
@@ -186,6 +189,8 @@ func replayRecord(payload []byte, r replay) error {
 		return replayLock(b, r)
 	case recordSubscriber:
 		return replaySubscriber(b, r)
+	case recordTimer:
+		return replayTimer(b, r)
 	default:
 		return fmt.Errorf("kind %d is not known", kind)
 	}

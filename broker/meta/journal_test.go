@@ -32,6 +32,8 @@ func (r *recorder) subscriber(key SubscriberKey, s Subscriber) {
 	r.got = append(r.got, fmt.Sprintf("subscriber %s %s %d %q", key.Group, key.ClientID, s.Fingerprint, s.Data))
 }
 
+func (r *recorder) timer(p TimerProgress) { r.got = append(r.got, fmt.Sprintf("timer %+v", p)) }
+
 func sampleJournal() []byte {
 	b := []byte(journalMagic)
 	b = appendBase(b, fileOffsets, fingerprintOf([]byte("{}")))
@@ -42,13 +44,14 @@ func sampleJournal() []byte {
 	b = appendLock(appendLock(b, key, "client"), key, "")
 	who := SubscriberKey{Group: "g", ClientID: "client"}
 	b = appendSubscriber(appendSubscriber(b, who, Subscriber{Fingerprint: -5, Data: "{}"}), who, Subscriber{})
+	b = appendTimer(b, TimerProgress{DoneAt: 1 << 62, DoneOffset: 5, Loaded: 6, Lowest: 7, ScanFrom: 8})
 	return appendCommit(b, "T2@g", []queueOffset{{id: 1, offset: 0}, {id: 2, offset: 8, reset: true}})
 }
 
 var sampleReplay = []string{
 	"base 1 2 297bd0aa", "commit T@g 0 5", "commit T@g 7 1099511627776", "forget T@g",
 	"delay 1234 map[1:10 18:3]", `lock g b/T/3 "client"`, `lock g b/T/3 ""`,
-	`subscriber g client -5 "{}"`, `subscriber g client 0 ""`, "reset T2@g 2 8", "commit T2@g 1 0",
+	`subscriber g client -5 "{}"`, `subscriber g client 0 ""`, "timer {DoneAt:4611686018427387904 DoneOffset:5 Loaded:6 Lowest:7 ScanFrom:8}", "reset T2@g 2 8", "commit T2@g 1 0",
 }
 
 func TestJournalRoundTrip(t *testing.T) {

@@ -23,8 +23,8 @@ const gatherInterval = 20 * time.Millisecond
 const foldRetryInterval = 5 * time.Second
 
 // A keeper is the one goroutine that writes the progress journal, syncs it, and
-// folds it into consumerOffset.json and delayOffset.json. Only it touches the
-// fields below the line after start.
+// folds it into consumerOffset.json, delayOffset.json and timercheck. Only it
+// touches the fields below the line after start.
 type keeper struct {
 	cfg         *Config
 	log         *slog.Logger
@@ -32,6 +32,7 @@ type keeper struct {
 	delay       *Delay
 	locks       *Locks
 	subscribers *Subscribers
+	timer       *Timer
 
 	dirty  chan struct{} // something changed, nobody waits
 	urgent chan struct{} // somebody waits for the write
@@ -51,6 +52,8 @@ type keeper struct {
 	files    map[byte]*savedFile
 
 	delayVersion DataVersion // of delayOffset.json
+	timerCheck   []byte      // timercheck as it was found, nil for none
+	timerChecks  int64       // its counter
 	scratch      []byte
 }
 
@@ -73,11 +76,13 @@ func newKeeper(cfg *Config) *keeper {
 		files: map[byte]*savedFile{
 			fileOffsets: {name: filepath.Join(cfg.Dir, "consumerOffset.json")},
 			fileDelay:   {name: filepath.Join(cfg.Dir, "delayOffset.json")},
+			fileTimer:   {name: filepath.Join(cfg.Dir, "timercheck")},
 		},
 	}
 	k.offsets = newOffsets(k)
 	k.locks, k.subscribers = newNotes(k, appendLock), newNotes(k, appendSubscriber)
 	k.delay = &Delay{keeper: k, p: DelayProgress{ScanFrom: -1}}
+	k.timer = &Timer{keeper: k, p: TimerProgress{ScanFrom: -1}}
 	return k
 }
 
@@ -154,7 +159,7 @@ func (k *keeper) foldPause() time.Duration {
 // wait.
 func (k *keeper) write() {
 	b, waiters := k.offsets.drain(k.scratch[:0])
-	b = k.subscribers.drain(k.locks.drain(k.delay.drain(b)))
+	b = k.subscribers.drain(k.locks.drain(k.timer.drain(k.delay.drain(b))))
 	k.scratch = b
 	err := k.append(b)
 	for _, w := range waiters {
@@ -223,7 +228,7 @@ func (k *keeper) foldLogged() error {
 // either version of each file, and replaying records a file already holds
 // changes nothing.
 func (k *keeper) fold() error {
-	contents := map[byte][]byte{fileOffsets: k.encodeOffsets(), fileDelay: k.encodeDelay()}
+	contents := map[byte][]byte{fileOffsets: k.encodeOffsets(), fileDelay: k.encodeDelay(), fileTimer: k.encodeTimerCheck()}
 	var bases []byte
 	for _, file := range sortedKeys(k.files) {
 		f := k.files[file]
@@ -237,6 +242,9 @@ func (k *keeper) fold() error {
 	}
 	for _, file := range sortedKeys(k.files) {
 		f := k.files[file]
+		if contents[file] == nil {
+			continue
+		}
 		if err := saveWithBackup(k.cfg.FS, f.name, contents[file]); err != nil {
 			return err
 		}
@@ -258,6 +266,9 @@ func (k *keeper) startJournal() error {
 	}
 	if p := k.delay.Progress(); p.ScanFrom >= 0 {
 		b = appendDelay(b, p)
+	}
+	if p := k.timer.Progress(); p.ScanFrom >= 0 {
+		b = appendTimer(b, p)
 	}
 	b = k.subscribers.appendAll(k.locks.appendAll(k.offsets.appendResets(b)))
 	if k.file != nil {

@@ -33,6 +33,9 @@ func (k *keeper) load() error {
 	if err := k.loadJSON(fileDelay, &delay); err != nil {
 		return err
 	}
+	if err := k.loadFile(fileTimer, func(b []byte) error { return decodeTimerCheck(b, &k.timer.p) }, &k.timerCheck); err != nil {
+		return err
+	}
 	k.version, k.delayVersion = offsets.DataVersion, delay.DataVersion
 	for key, queues := range offsets.OffsetTable {
 		if strings.Count(key, string(keySeparator)) == 1 && len(key) <= keyBytesMax {
@@ -57,7 +60,7 @@ func (k *keeper) load() error {
 		// The error is the same as above.
 		_, _ = replayJournal(journal[:whole], &loader{k: k, continues: found.continues})
 	}
-	if found.continues[fileOffsets] && found.continues[fileDelay] {
+	if found.continues[fileOffsets] && found.continues[fileDelay] && found.continues[fileTimer] {
 		if err := k.openJournal(int64(whole)); err != nil {
 			return err
 		}
@@ -66,19 +69,21 @@ func (k *keeper) load() error {
 		return nil
 	}
 	k.log.Info("saved offsets are not those this broker wrote last, the JSON files win",
-		"dir", k.cfg.Dir, "offsetsFromJournal", found.continues[fileOffsets], "delayFromJournal", found.continues[fileDelay])
+		"dir", k.cfg.Dir, "offsetsFromJournal", found.continues[fileOffsets], "delayFromJournal", found.continues[fileDelay], "timerFromJournal", found.continues[fileTimer])
 	return k.fold()
 }
 
 // loadJSON reads one of the files and remembers its fingerprint.
 func (k *keeper) loadJSON(file byte, into any) error {
+	var content []byte
+	return k.loadFile(file, func(b []byte) error { return remoting.ParseBody(b, into) }, &content)
+}
+
+func (k *keeper) loadFile(file byte, decode func([]byte) error, content *[]byte) (err error) {
 	f := k.files[file]
-	content, err := loadFile(k.cfg, f.name, func(b []byte) error { return remoting.ParseBody(b, into) })
-	if err != nil {
-		return err
-	}
-	f.main = fingerprintOf(content)
-	return nil
+	*content, err = loadFile(k.cfg, f.name, decode)
+	f.main = fingerprintOf(*content)
+	return err
 }
 
 // baseFinder looks for the loaded JSON files among a journal's bases.
@@ -100,6 +105,7 @@ func (b *baseFinder) forget(string)                        { b.changes = true }
 func (b *baseFinder) delay(p DelayProgress)                { b.changes = b.changes || !maps.Equal(p.Next, b.next) }
 func (b *baseFinder) lock(LockKey, string)                 {}
 func (b *baseFinder) subscriber(SubscriberKey, Subscriber) {}
+func (b *baseFinder) timer(TimerProgress)                  { b.changes = true }
 
 // loader puts a journal's records into the tables.
 type loader struct {
@@ -130,6 +136,12 @@ func (l *loader) forget(key string) {
 func (l *loader) delay(p DelayProgress) {
 	if l.continues[fileDelay] {
 		l.k.delay.p = p
+	}
+}
+
+func (l *loader) timer(p TimerProgress) {
+	if l.continues[fileTimer] {
+		l.k.timer.p = p
 	}
 }
 

@@ -11,7 +11,8 @@
 //     changed (a temporary file, synced, renamed, the directory synced);
 //   - the keeper appends consumer offsets, delay progress and locks to a journal, one
 //     write for all that has changed, syncs it every second, and folds it into
-//     consumerOffset.json and delayOffset.json now and then and at Close.
+//     consumerOffset.json, delayOffset.json and timercheck now and then and at
+//     Close.
 //
 // Every other file in the directory stays untouched.
 //
@@ -21,13 +22,14 @@
 //	magic    "RMQJ" 00 00 00 01
 //	record   length of payload int32 | CRC-32C of payload int32 | payload
 //
-//	payload  1 base     file int8 (1 consumerOffset.json, 2 delayOffset.json) | length int64 | CRC-32C int32
+//	payload  1 base     file int8 (1 consumerOffset.json, 2 delayOffset.json, 3 timercheck) | length int64 | CRC-32C int32
 //	         2 commit   length of key int16 | topic@group | (queueId int32 | offset int64)...
 //	         3 forget   topic@group
 //	         4 delay    log offset to scan from int64 | (level int32 | next queue offset int64)...
 //	         5 lock     queueId int32 | group | topic | brokerName | client id, each length int16 and bytes
 //	         6 reset    as 2: the offset was set by an operator, and no consumer was told yet
 //	         7 subscriber  fingerprint int32 | group | client id, each length int16 and bytes | ConsumerData as JSON
+//	         8 timer    done: due ms int64, log offset int64 | loaded, lowest queue offset int64 | log offset to scan from int64
 //
 // A base record names, by length and CRC, a version of a JSON file that the
 // journal continues. At load the JSON file (or its .bak) that is there is
@@ -94,6 +96,7 @@ type Tables struct {
 	Modes       *Modes
 	Subscribers *Subscribers
 	System      *SystemSet
+	Timer       *Timer
 
 	saver  *saver
 	keeper *keeper
@@ -113,7 +116,7 @@ func Open(cfg Config) (*Tables, error) {
 	t.Groups = &Groups{byName: map[string]*Group{}, autoCreate: !cfg.ManualGroups, now: cfg.Now, saver: t.saver}
 	t.Filters = &Filters{byGroup: map[string]map[string]*FilterData{}, keep: cfg.FilterKeep, now: cfg.Now, saver: t.saver}
 	t.Modes = &Modes{byTopic: map[string]map[string]remoting.MessageRequestMode{}, now: cfg.Now, saver: t.saver}
-	t.Offsets, t.Delay = t.keeper.offsets, t.keeper.delay
+	t.Offsets, t.Delay, t.Timer = t.keeper.offsets, t.keeper.delay, t.keeper.timer
 	t.Locks, t.Subscribers = t.keeper.locks, t.keeper.subscribers
 	if err := t.loadTables(&cfg); err != nil {
 		return nil, err
