@@ -224,7 +224,7 @@ func TestSendRefusals(t *testing.T) {
 		{"no body", nil, sendFields("T", 0, ""), remoting.MessageIllegal},
 		{"a body too large", make([]byte, 64<<10+1), sendFields("T", 0, ""), remoting.MessageIllegal},
 		{"properties too long", body, sendFields("T", 0, long), remoting.MessageIllegal},
-		{"a timer", body, sendFields("T", 0, "TIMER_DELAY_SEC=5"), remoting.SystemError},
+		{"a time beyond the longest", body, sendFields("T", 0, "TIMER_DELAY_SEC=99999999999"), remoting.MessageIllegal},
 		{"a missing field", body, []string{"a", "pg", "b", "T"}, remoting.SystemError},
 		{"a field that is no number", body, sendFields("T", 0, "", "e", "zero"), remoting.SystemError},
 	} {
