@@ -79,8 +79,7 @@ var routes = []route{
 
 // unserved are codes that clients know and this version leaves out: answered 3
 // with the reason, so that nobody takes the refusal for a fault.
-var unserved = map[remoting.RequestCode]string{
-}
+var unserved = map[remoting.RequestCode]string{}
 
 var routeOf = func() map[int32]*route {
 	m := make(map[int32]*route, len(routes))
