@@ -134,9 +134,9 @@ func (r *groupRestart) prepare(e *env) string {
 	r.orderly = e.sink("reorder"+r.round, r.orderTopic, "*", consumer.WithConsumerOrder(true), consumer.WithConsumeMessageBatchMaxSize(1))
 	e.send(r.orderTopic, "m", 0, 40, 4)
 	r.sent = 40
+	e.awaitf(45*time.Second, func() string { return fmt.Sprint("40 come in order, have ", r.orderly.count()) }, func() bool { return r.orderly.count() >= 40 })
 	_, err := e.producer().SendSync(e.ctx, e.message(r.retryTopic, 0, "again"))
 	must("send", err)
-	e.awaitf(45*time.Second, func() string { return fmt.Sprint("40 come in order, have ", r.orderly.count()) }, func() bool { return r.orderly.count() >= 40 })
 	e.await(45*time.Second, "the message fails", func() bool { return len(r.failed) > 0 })
 	r.first = <-r.failed
 	time.Sleep(time.Second) // it is on its way back to the broker

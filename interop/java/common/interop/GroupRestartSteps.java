@@ -74,7 +74,6 @@ final class GroupRestartSteps {
             o.start();
             orderly.add(o);
         }
-        env.producer().send(message(retryTopic, "again"));
         int[] sent = {0};
         // Not before both hold queues, and so locks.
         await(50, () -> "both consume, have " + a.count + " and " + b.count, () -> {
@@ -83,6 +82,7 @@ final class GroupRestartSteps {
             return a.count.get() > 0 && b.count.get() > 0 && a.count.get() + b.count.get() >= SHARDS * sent[0];
         });
         next = sent[0];
+        env.producer().send(message(retryTopic, "again"));
         await(30, () -> "the message fails, came " + failed.size() + " times", () -> failed.size() == 1);
         Thread.sleep(1000); // it is on its way back to the broker
         return a.count + " and " + b.count;
