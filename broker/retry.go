@@ -155,7 +155,7 @@ func (b *Broker) newSendBack(r *request, h *remoting.SendBackHeader, group *meta
 	if m.ReconsumeTimes >= limit || h.DelayLevel < 0 {
 		place, err = b.deadPlace(&m, dlq)
 	} else {
-		place = b.retryPlace(&m, h.DelayLevel, retry, min(group.RetryQueueNums, retry.ReadQueues))
+		place = b.retryPlace(&m, h.DelayLevel, group, retry)
 	}
 	if err != nil {
 		return nil, err
@@ -182,17 +182,29 @@ func (b *Broker) deadPlace(m *message.Message, dlq *meta.Topic) (target, error) 
 	return target{topic: topic, tagsCode: message.TagsCode(tags)}, err
 }
 
-// retryPlace sends m to the schedule topic, from where it comes back on one of
-// the first queues of the group's retry topic. Level 0 leaves the choice to the
-// broker.
-func (b *Broker) retryPlace(m *message.Message, level int32, retry *meta.Topic, queues int32) (place target) {
+// retryPlace sends m to where it waits, to come back on one of the first queues
+// of the group's retry topic. Level 0 leaves the wait to the group and the broker.
+func (b *Broker) retryPlace(m *message.Message, level int32, group *meta.Group, retry *meta.Topic) target {
+	queueID := rand.Int32N(min(group.RetryQueueNums, retry.ReadQueues))
+	props := failedProps(m)
+	for _, name := range []string{message.PropDelay, message.PropTimerDelaySec, message.PropTimerDelayMs, message.PropTimerDeliverMs, message.PropTimerOutMs} {
+		props = message.DeleteProperty(nil, props, name) // of an earlier wait
+	}
 	if level == 0 {
-		level = firstRetryLevel + m.ReconsumeTimes
+		var millis int64
+		if level, millis = b.retryLevel(group, m.ReconsumeTimes); level == 0 {
+			tags, _ := message.Property(props, message.PropTags)
+			if place, ok := b.waitUntil(m, props, target{topic: retry, queueID: queueID, tagsCode: message.TagsCode(tags)}, millis); ok {
+				return place
+			}
+			level = b.levelOf(millis)
+		}
 	}
 	level = min(level, int32(b.levels.count()))
-	props := setProperty(failedProps(m), message.PropDelay, fmt.Sprint(level))
+	props = message.AppendProperty(props, message.PropDelay, fmt.Sprint(level))
 	props = setProperty(props, message.PropRealTopic, retry.Name)
-	m.Properties = setProperty(props, message.PropRealQueueID, fmt.Sprint(rand.Int32N(queues)))
+	m.Properties = setProperty(props, message.PropRealQueueID, fmt.Sprint(queueID))
+	var place target
 	place.topic, place.queueID, place.tagsCode = b.schedule.target(level, b.now().UnixMilli())
 	return place
 }
