@@ -395,7 +395,8 @@ func (t *clientTable) expire(now time.Time) {
 
 // Subscription finds what the client at c subscribed of a topic for a group, on
 // the connection's loop. A client that has reconnected and not sent its
-// heartbeat yet is served by what others of its group say. The error is a
+// heartbeat yet is served by what others of its group say, if they agree: by
+// another's filter it would pass over messages it wants. The error is a
 // refusal: 24 where nobody subscribed, 1 where the kind of expression isn't
 // served, or what is wrong with the expression. It doesn't allocate where it finds the client's own.
 func (t *clientTable) Subscription(c *netloop.Conn, group, topic []byte) (*subscription, error) {
@@ -412,7 +413,14 @@ func (t *clientTable) Subscription(c *netloop.Conn, group, topic []byte) (*subsc
 	}
 	var newest *subscription
 	for _, m := range g.members {
-		if s := (*m.subs.Load())[string(topic)]; s != nil && (newest == nil || s.Version > newest.Version) {
+		s := (*m.subs.Load())[string(topic)]
+		if s == nil {
+			continue
+		}
+		if newest != nil && newest.wants != s.wants {
+			return nil, refuse(remoting.SubscriptionNotExist, "the consumer's subscription not exist: no heartbeat of this client has come, and others of group %s subscribe topic %s differently", group, topic)
+		}
+		if newest == nil || s.Version > newest.Version {
 			newest = s
 		}
 	}

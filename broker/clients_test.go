@@ -237,6 +237,31 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
+// A client whose heartbeat has not come is served by what its group says, but not
+// by one of several opinions.
+func TestSubscriptionOfOthers(t *testing.T) {
+	w := newClientWorld()
+	a, b, stranger := w.conn(), w.conn(), w.conn()
+	w.beat(a, "A", "g", "T", "x", 1)
+	if s := w.sub(t, stranger, "g", "T"); s.Version != 1 {
+		t.Errorf("got version %d", s.Version)
+	}
+	w.beat(b, "B", "g", "T", "x", 2)
+	if s := w.sub(t, stranger, "g", "T"); s.Version != 2 {
+		t.Errorf("got version %d, want the newest", s.Version)
+	}
+	w.beat(b, "B", "g", "T", "||", 3)
+	for range 10 { // whatever the order of the map
+		_, err := w.Subscription(stranger, []byte("g"), []byte("T"))
+		if code, _ := errorReply(err); err == nil || code != remoting.SubscriptionNotExist {
+			t.Fatalf("two that differ: %v", err)
+		}
+	}
+	if s := w.sub(t, a, "g", "T"); s.Version != 1 {
+		t.Errorf("A itself got version %d", s.Version)
+	}
+}
+
 func TestSubscriptionErrors(t *testing.T) {
 	w := newClientWorld()
 	a, stranger := w.conn(), w.conn()

@@ -45,7 +45,7 @@ func compileSubscriptions(data *remoting.ConsumerData, known map[string]*subscri
 			s.Filter, s.err, s.wants = was.Filter, was.err, was.wants
 		} else {
 			s.Filter, s.err = compileExpression(d.ExpressionType, d.SubString)
-			s.wants = wanted(s.Filter, &d)
+			s.wants = s.wanted()
 		}
 		s.data.CodeSet = nil
 		if tags, ok := s.Filter.(filter.Tags); ok {
@@ -60,14 +60,15 @@ func compileSubscriptions(data *remoting.ConsumerData, known map[string]*subscri
 }
 
 // wanted is a subscription as a text to compare and to show.
-func wanted(f filter.Filter, d *remoting.SubscriptionData) string {
-	if tags, ok := f.(filter.Tags); ok {
+func (s *subscription) wanted() string {
+	tags, ok := s.Filter.(filter.Tags)
+	switch {
+	case ok:
 		return strings.Join(tags.List(), " || ")
-	}
-	if filter.IsTag(d.ExpressionType) && f == nil {
+	case s.byTags() && s.err == nil:
 		return filter.SubAll
 	}
-	return d.ExpressionType + " " + d.SubString
+	return s.data.ExpressionType + " " + s.data.SubString
 }
 
 // A subscriptionChange is how a consumer's subscriptions are others than before.
