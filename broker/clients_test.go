@@ -235,6 +235,12 @@ func TestSubscriptions(t *testing.T) {
 	if w.sub(t, a, "g", "T").Filter != nil {
 		t.Error("everything should need no filter")
 	}
+	class := consumerData("g", "T", "org.example.Filter", 7)
+	class.SubscriptionDataSet[0].ClassFilterMode = true
+	w.registerConsumer(w.who(a, "A"), class, 0, false)
+	if w.sub(t, a, "g", "T").Filter != nil {
+		t.Error("the name of a class is taken for a tag")
+	}
 }
 
 // A client whose heartbeat has not come is served by what its group says, but not

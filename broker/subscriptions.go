@@ -41,8 +41,10 @@ func compileSubscriptions(data *remoting.ConsumerData, known map[string]*subscri
 	subs := make(map[string]*subscription, len(data.SubscriptionDataSet))
 	for _, d := range data.SubscriptionDataSet {
 		s := &subscription{Version: d.SubVersion, broadcast: data.MessageModel == remoting.ModelBroadcasting, data: d}
-		if was := known[d.Topic]; was != nil && was.data.ExpressionType == d.ExpressionType && was.data.SubString == d.SubString {
+		if was := known[d.Topic]; was != nil && was.data.ClassFilterMode == d.ClassFilterMode && was.data.ExpressionType == d.ExpressionType && was.data.SubString == d.SubString {
 			s.Filter, s.err, s.wants = was.Filter, was.err, was.wants
+		} else if d.ClassFilterMode { // filter servers are gone; as in Apache such a client gets all
+			s.wants = "class " + d.SubString
 		} else {
 			s.Filter, s.err = compileExpression(d.ExpressionType, d.SubString)
 			s.wants = s.wanted()

@@ -114,9 +114,13 @@ type (
 	}
 )
 
-// encode gives the file's content without what is long dead, which leaves the
-// table too.
 func (f *Filters) encode() ([]byte, DataVersion) {
+	file, version := f.snapshot()
+	return pretty(remoting.MarshalBody(file)), version
+}
+
+// snapshot is the table without what is long dead, which leaves the table too.
+func (f *Filters) snapshot() (filtersFile, DataVersion) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	file := filtersFile{FilterDataByTopic: map[string]topicFilters{}}
@@ -137,7 +141,7 @@ func (f *Filters) encode() ([]byte, DataVersion) {
 			}
 		}
 	}
-	return pretty(remoting.MarshalBody(file)), f.version
+	return file, f.version
 }
 
 // loadedDeadAgo is how long those that were alive when the file was written are
