@@ -39,9 +39,10 @@ func (q *Queue) putBatch(e Entry, part batchPart) bool {
 		b.max.Store(part.base)
 		q.firstLog = int64(e.LogOffset)
 	}
-	if !q.append(e, part) {
+	if !q.append(e) {
 		return false
 	}
+	q.tail.parts[(q.max.Load()-1)&int64(len(q.tail.parts)-1)] = part
 	b.max.Store(part.base + int64(e.Count))
 	return true
 }

@@ -41,7 +41,7 @@ func TestBatchBytes(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, smallBatch(mem))
 	q := s.Queue("B", 3, true)
-	q.Put(Entry{LogOffset: 1243, Size: 231, TagsCode: message.TagsCode([]byte("TagA")), Count: 300}, 1<<33, 0x18BCFE56800)
+	q.Put(Entry{LogOffset: 1243, Size: 231, TagsCode: message.TagsCode([]byte("TagA")), Span: Span{Count: 300}}, 1<<33, 0x18BCFE56800)
 	q.Put(Entry{LogOffset: 1 << 40, Size: 100, TagsCode: -5}, 1<<33+300, 0x18BCFE56801)
 	mustSweep(t, s)
 	want := "00000000000004db" + "000000e7" + "000000000027a807" + "0000018bcfe56800" + "0000000200000000" + "012c" + "ffffffff" + "00000000" +
@@ -140,10 +140,10 @@ func TestBatchGaps(t *testing.T) {
 		BatchTopic: func(string) (bool, bool) { return true, true }})
 	q := s.Queue("B", 0, true)
 	const far = 10 + 2*math.MaxInt16 + 5
-	q.Put(Entry{LogOffset: 0, Size: 100, Count: 4}, 6, 1)     // [6, 10)
-	q.Put(Entry{LogOffset: 100, Size: 100, Count: 2}, far, 2) // [far, far+2)
-	q.Put(Entry{LogOffset: 200, Size: 100, Count: 1}, 11, 3)  // offset taken
-	q.Put(Entry{LogOffset: 300, Size: 100, Count: 1}, 1<<40, 3)
+	q.Put(Entry{LogOffset: 0, Size: 100, Span: Span{Count: 4}}, 6, 1)     // [6, 10)
+	q.Put(Entry{LogOffset: 100, Size: 100, Span: Span{Count: 2}}, far, 2) // [far, far+2)
+	q.Put(Entry{LogOffset: 200, Size: 100, Span: Span{Count: 1}}, 11, 3)  // offset taken
+	q.Put(Entry{LogOffset: 300, Size: 100, Span: Span{Count: 1}}, 1<<40, 3)
 	for life := range 2 {
 		if q.Min() != 6 || q.Max() != far+2 {
 			t.Fatalf("queue is [%d, %d)", q.Min(), q.Max())
@@ -152,11 +152,11 @@ func TestBatchGaps(t *testing.T) {
 			from message.QueueOffset
 			want []Entry
 		}{
-			{6, []Entry{{Size: 100, Count: 4}, {Size: math.MaxInt32, Count: math.MaxInt16}}},
-			{8, []Entry{{Size: 100, Count: 4, Into: 2}, {Size: math.MaxInt32, Count: math.MaxInt16}}},
-			{10, []Entry{{Size: math.MaxInt32, Count: math.MaxInt16}, {Size: math.MaxInt32, Count: math.MaxInt16}}},
-			{far - 3, []Entry{{Size: math.MaxInt32, Count: 3}, {LogOffset: 100, Size: 100, Count: 2}}},
-			{far + 1, []Entry{{LogOffset: 100, Size: 100, Count: 2, Into: 1}}},
+			{6, []Entry{{Size: 100, Span: Span{Count: 4}}, {Size: math.MaxInt32, Span: Span{Count: math.MaxInt16}}}},
+			{8, []Entry{{Size: 100, Span: Span{Count: 4, Into: 2}}, {Size: math.MaxInt32, Span: Span{Count: math.MaxInt16}}}},
+			{10, []Entry{{Size: math.MaxInt32, Span: Span{Count: math.MaxInt16}}, {Size: math.MaxInt32, Span: Span{Count: math.MaxInt16}}}},
+			{far - 3, []Entry{{Size: math.MaxInt32, Span: Span{Count: 3}}, {LogOffset: 100, Size: 100, Span: Span{Count: 2}}}},
+			{far + 1, []Entry{{LogOffset: 100, Size: 100, Span: Span{Count: 2, Into: 1}}}},
 		} {
 			got := make([]Entry, 2)
 			n, err := q.Read(got, tc.from)

@@ -99,7 +99,7 @@ type modelQueue struct {
 }
 
 func (r modelRec) entry(n int) Entry {
-	return Entry{LogOffset: message.LogOffset(n * testSize), Size: testSize, Count: r.n, TagsCode: int64(n) ^ r.off}
+	return Entry{LogOffset: message.LogOffset(n * testSize), Size: testSize, Span: Span{Count: r.n}, TagsCode: int64(n) ^ r.off}
 }
 
 // TestRandom does random operations, crashes included, on a Set and on the

@@ -18,9 +18,16 @@ const (
 type Entry struct {
 	LogOffset message.LogOffset
 	Size      int32 // bytes of the record
-	Count     int16 // messages in the record, of batch queues only; 0 counts as 1
-	Into      int16 // set by reads of batch queues: how many of its messages stand before the offset asked for
+	Span            // zero in a plain queue
 	TagsCode  int64 // message.TagsCode of its tags, or what the dispatcher put in its place
+}
+
+// A Span is what an entry of a batch queue says of its record's messages. (It is
+// a struct of its own because the compiler keeps no more than four fields in
+// registers.)
+type Span struct {
+	Count int16 // how many there are; 0 counts as 1
+	Into  int16 // set by reads: how many of them stand before the offset asked for
 }
 
 // Messages is how many offsets of its queue e stands for.
@@ -94,12 +101,9 @@ func DecodeBatchUnit(b []byte) (e Entry, base message.QueueOffset) {
 
 var batchKind = kind{batch: true}
 
-// append appends a unit as files hold it.
-func (k *kind) append(dst []byte, u unit) []byte {
+// appendUnit appends a batch queue's unit as files hold it.
+func appendUnit(dst []byte, u unit) []byte {
 	dst = appendEntry(dst, u.Entry)
-	if !k.batch {
-		return dst
-	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(u.stored))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(u.base))
 	dst = binary.BigEndian.AppendUint16(dst, uint16(u.Messages()))

@@ -162,11 +162,11 @@ func (q *Queue) Put(e Entry, off message.QueueOffset, stored int64) {
 	if int64(off) == q.min.Load() {
 		q.firstLog = int64(e.LogOffset)
 	}
-	fill := e.Messages() - 1
+	count := e.Count
 	e.Count = 0
-	if q.append(e, batchPart{}) {
+	if q.append(e) {
 		q.maxLog.Store(end)
-		for ; fill > 0 && q.append(filler, batchPart{}); fill-- {
+		for ; count > 1 && q.append(filler); count-- {
 		}
 	}
 	q.mu.Unlock()
@@ -192,7 +192,7 @@ func (q *Queue) place(off int64) bool {
 	}
 	q.set.note(&q.set.stats.filled, q, off)
 	for range gap {
-		if !q.append(filler, batchPart{}) {
+		if !q.append(filler) {
 			return false
 		}
 	}
@@ -201,7 +201,7 @@ func (q *Queue) place(off int64) bool {
 
 // append puts e at max. It says false when the queue was deleted. Holds mu, but
 // not all the time.
-func (q *Queue) append(e Entry, part batchPart) bool {
+func (q *Queue) append(e Entry) bool {
 	for q.tail == nil || q.full() {
 		if q.gone {
 			return false
@@ -216,9 +216,6 @@ func (q *Queue) append(e Entry, part batchPart) bool {
 	}
 	t, max := q.tail, q.max.Load()
 	t.ring[max&int64(len(t.ring)-1)] = e
-	if t.parts != nil {
-		t.parts[max&int64(len(t.ring)-1)] = part
-	}
 	t.lastPut = q.set.sweeps.Load()
 	if !q.dirty {
 		q.dirty = true

@@ -185,7 +185,11 @@ func (s *Set) writeOut(q *Queue) error {
 		end := min(to, base+q.kind.units)
 		buf = buf[:0]
 		for n := from; n < end; n++ {
-			buf = q.kind.append(buf, t.unit(n))
+			if t.parts == nil { // the common case, by itself for its speed
+				buf = appendEntry(buf, t.ring[n&int64(len(t.ring)-1)])
+			} else {
+				buf = appendUnit(buf, t.unit(n))
+			}
 		}
 		if err := s.writeUnits(fileKey{q, base}, from, buf, isFirst); err != nil {
 			return err
