@@ -5,10 +5,12 @@ import static interop.Env.check;
 import static interop.Env.equal;
 import static interop.Env.message;
 
+import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Collectors;
+import java.util.zip.DeflaterOutputStream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -23,6 +25,7 @@ import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /**
  * Topics with queue.type=BatchCQ. 5.3's producer sends batches that such a topic keeps as one record, and 5.3's consumers
@@ -42,6 +45,7 @@ final class BatchSteps {
     static void add(List<Step> steps) {
         steps.add(new Step("steady", "batchcq.pull", BatchSteps::pull));
         steps.add(new Step("steady", "batchcq.push", BatchSteps::push));
+        steps.add(new Step("steady", "batchcq.compressed", BatchSteps::compressed));
         for (String round : new String[] {"stop", "kill"}) {
             BatchSteps b = new BatchSteps(round);
             steps.add(new Step("before " + round, "batchcq", b::before));
@@ -186,6 +190,30 @@ final class BatchSteps {
         Thread.sleep(300);
         equal("only what is new", words("m", sent, sent + 4), taken(got));
         d.shutdown();
+        return "";
+    }
+
+    /** A batch packed and compressed before it is sent, as one message whose sysFlag and INNER_NUM say what it is. */
+    private static String compressed(Env env) throws Exception {
+        String topic = topic(env, "bcqzip", 1);
+        MessageQueue q = env.queue(topic, 0);
+        env.producer().send(message(topic, "m0"), q);
+        MessageBatch b = MessageBatch.generateFromList(numbered(topic, "m", 1, 21));
+        ByteArrayOutputStream zip = new ByteArrayOutputStream();
+        try (DeflaterOutputStream z = new DeflaterOutputStream(zip)) {
+            z.write(b.encode());
+        }
+        RemotingCommand request = RemotingCommand.createRequestCommand(310, null);
+        String[] fields = {"a", "packer", "b", topic, "c", "TBW102", "d", "4", "e", "0", "f", "" + (1 | 0x40 | INNER_BATCH), "g", "1700000000000",
+            "h", "0", "i", "UNIQ_KEY\u0001zip" + env.prefix + "\u0002INNER_NUM\u000120", "j", "0", "k", "false", "m", "false"};
+        for (int i = 0; i < fields.length; i += 2) {
+            request.addExtField(fields[i], fields[i + 1]);
+        }
+        request.setBody(zip.toByteArray());
+        equal("queue offset", "1", Compat.ask(env, request).getExtFields().get("queueOffset"));
+        equal("next offset", 21L, env.producer().send(message(topic, "m21"), q).getQueueOffset());
+        env.awaitStored(topic, 1, 22);
+        equal("all", words("m", 0, 22), texts(env.drain(q)));
         return "";
     }
 

@@ -32,9 +32,15 @@ final class Compat {
         h.setOrder(false);
         RemotingCommand request = RemotingCommand.createRequestCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, h);
         request.addExtField("attributes", "+queue.type=BatchCQ");
+        ask(env, request);
+    }
+
+    /** Makes a request to the broker that must succeed. */
+    static RemotingCommand ask(Env env, RemotingCommand request) throws Exception {
         RemotingCommand answer = env.producer().getDefaultMQProducerImpl().getmQClientFactory().getMQClientAPIImpl()
             .getRemotingClient().invokeSync(env.broker, request, 10_000);
         Env.equal("code of " + answer.getRemark(), 0, answer.getCode());
+        return answer;
     }
 
     static void broadcasting(DefaultMQPushConsumer c) {

@@ -4,6 +4,7 @@ import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
@@ -23,6 +24,14 @@ final class Compat {
         TopicConfig c = new TopicConfig(topic, queues, queues, 6);
         c.setAttributes(Map.of("+queue.type", "BatchCQ"));
         env.admin().createAndUpdateTopicConfig(env.broker, c);
+    }
+
+    /** Makes a request to the broker that must succeed. */
+    static RemotingCommand ask(Env env, RemotingCommand request) throws Exception {
+        RemotingCommand answer = env.producer().getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl()
+            .getRemotingClient().invokeSync(env.broker, request, 10_000);
+        Env.equal("code of " + answer.getRemark(), 0, answer.getCode());
+        return answer;
     }
 
     static void broadcasting(DefaultMQPushConsumer c) {
