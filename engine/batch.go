@@ -92,7 +92,9 @@ type Item struct {
 	// Inner is for a record that is an inner batch (message.StampInnerBase): how
 	// many messages it holds, and so how many offsets it takes of Queue, a batch
 	// queue. Put writes INNER_BASE and shortens Len by the digits not needed. 0
-	// for any other record.
+	// for any other record; one that says of itself that it is an inner batch, as
+	// a copy of one does, is stored as the one message it is put as: Put clears
+	// its flags, so that it counts as it was counted.
 	Inner int32
 	// NoQueue is for prepared and rollback records: queue offset 0, no entry
 	// in a queue.

@@ -128,7 +128,7 @@ func TestInnerRefused(t *testing.T) {
 	for name, change := range map[string]func(b *Batch){
 		"a plain queue":      func(b *Batch) { b.Items[0].Queue = s.Queue("T", 0) },
 		"no queue":           func(b *Batch) { b.Items[0].Queue, b.Items[0].NoQueue = nil, true },
-		"too many":           func(b *Batch) { b.Items[0].Inner = message.InnerNumMax + 1 },
+		"another number":     func(b *Batch) { b.Items[0].Inner = 4 },
 		"several records":    func(b *Batch) { b.Buf = append(b.Buf, b.Buf...); b.Items[0].Len *= 2; b.Items[0].Count = 2 },
 		"no room for a base": func(b *Batch) { b.Buf = rec(nil, "D", 0, "x"); b.Items[0].Len = int32(len(b.Buf)) },
 	} {
@@ -141,6 +141,30 @@ func TestInnerRefused(t *testing.T) {
 			t.Errorf("%s: %v, %v; beside it %v", name, b.Items[0].Status, b.Err, b.Items[1].Status)
 		}
 	}
+}
+
+// A copy of an inner batch that is put as one message counts as one, wherever
+// it goes: the offsets behind it are as they were given.
+func TestCopyOfInnerBatch(t *testing.T) {
+	cfg := batchConfig(vfs.NewMem())
+	s := mustOpen(t, cfg)
+	for _, topic := range []string{"T", "D"} {
+		b := &Batch{Wait: true, Buf: innerRec(nil, topic, 0, "copy", 5)}
+		b.Items = []Item{{Len: int32(len(b.Buf)), Queue: s.Queue(topic, 0)}}
+		if newWaiter().put(s, b); b.Items[0].Status != OK {
+			t.Fatalf("%v, %v", b.Items[0].Status, b.Err)
+		}
+		send(t, s, topic, 0, "behind")
+	}
+	for range 2 {
+		for _, topic := range []string{"T", "D"} {
+			if d := cmp.Diff([]string{"copy", "behind"}, bodies(t, s, topic, 0)); d != "" || s.Queue(topic, 0).Max() != 2 {
+				t.Errorf("%s ends at %d: %s", topic, s.Queue(topic, 0).Max(), d)
+			}
+		}
+		s = crashReopen(t, s, cfg)
+	}
+	mustClose(t, s)
 }
 
 // Times find batches, by their first message.

@@ -197,6 +197,8 @@ func (s *Store) place(b *Batch) error {
 				continue
 			}
 			n = it.Inner
+		} else {
+			message.ClearInner(recs)
 		}
 		off, err := s.log.Reserve(len(recs))
 		switch {
@@ -237,12 +239,12 @@ func (s *Store) noRoom(err error) error {
 
 var errNoRecord = errors.New("item whose bytes are not its records, or without a queue")
 
-var errNoInner = errors.New("inner batch without room for INNER_BASE, or of a queue that is no batch queue")
+var errNoInner = errors.New("inner batch without room for INNER_BASE, of another INNER_NUM than the item's, or of a queue that is no batch queue")
 
 // stampInner writes the offset that an inner batch is about to get into it and
 // gives its bytes, fewer than before; nil where it can be none.
 func stampInner(rec []byte, it *Item) []byte {
-	if it.Count > 1 || it.NoQueue || !it.Queue.Batch() || it.Inner > message.InnerNumMax || !message.HasInnerBase(rec) {
+	if it.Count > 1 || it.NoQueue || !it.Queue.Batch() || int32(message.InnerNum(rec)) != it.Inner || !message.HasInnerBase(rec) {
 		return nil
 	}
 	rec = rec[:message.StampInnerBase(rec, it.Queue.Next())]

@@ -39,6 +39,14 @@ func HasInnerBase(rec []byte) bool {
 	return len(rec) >= MinBytes+len(tail) && string(rec[len(rec)-len(tail):]) == tail
 }
 
+// ClearInner takes from rec the bits that make it an inner batch.
+func ClearInner(rec []byte) {
+	const bits = SysFlagInnerBatch | SysFlagNeedUnwrap
+	if f := SysFlagOf(rec); f&bits != 0 {
+		be.PutUint32(rec[posSysFlag:], uint32(f&^bits))
+	}
+}
+
 // InnerNum gives the number of messages of a record that is an inner batch; 1
 // for any other and where INNER_NUM makes no sense. It does not allocate.
 func InnerNum(rec []byte) int16 {
