@@ -93,6 +93,7 @@ var noEffectFeatures = []config.Key{
 	inert("transactionMetricFlushInterval", config.Int, "ms", "3000", whyTransactionMetrics),
 
 	// Replication.
+	inert("lockInStrictMode", config.Bool, "", "false", "queue locks need a majority of totalReplicas, which is this broker"),
 	inert("sendHeartbeatTimeoutMillis", config.Int, "ms", "1000", whyReplication),
 	inert("brokerHeartbeatInterval", config.Int, "ms", "1000", whyReplication),
 	inert("brokerNotActiveTimeoutMillis", config.Int, "ms", "10000", whyReplication),

@@ -55,7 +55,6 @@ var refusedKeys = []config.Key{
 	refused("inSyncReplicas", config.Int, "1", "copies a send waits for", noReplicas, "1"),
 	refused("minInSyncReplicas", config.Int, "1", "copies below which sends are refused", noReplicas, "1"),
 	refusedTrue("allAckInSyncStateSet", "a send waits for all copies in sync", noReplicas),
-	refusedTrue("lockInStrictMode", "queue locks need a majority of the group", noReplicas),
 	refusedTrue("enableSlaveActingMaster", "a slave serves what a lost master served", noReplicas),
 	refusedTrue("enableRemoteEscape", "an acting master sends to other brokers", noReplicas),
 	refused("brokerConfigPaths", config.String, "", "several brokers in one process", "the container does not exist; start a process for each file"),

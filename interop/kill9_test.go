@@ -186,6 +186,9 @@ func loadUntilKilled(ctx context.Context, s *Servers, j *journal, round int, mom
 	if err := CreateTopic(ctx, s.Broker, "kill9_round"+strconv.Itoa(round), 1); err != nil {
 		return 0, err
 	}
+	if held, err := lockKill(ctx, s, "holder", round); err != nil || !held {
+		return 0, fmt.Errorf("queue lock: granted %v, error %v", held, err)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var conns []*Conn
@@ -252,6 +255,16 @@ func commitKill(ctx context.Context, c *Conn, off int64) bool {
 	return err == nil && f.Code == 0
 }
 
+// lockKill asks for a queue lock (41) as an orderly consumer does, and says whether the client holds it then.
+func lockKill(ctx context.Context, s *Servers, client string, queue int) (bool, error) {
+	f, err := Ask(ctx, s.Broker, 41, nil, fmt.Appendf(nil,
+		`{"clientId":%q,"consumerGroup":"kill9_locks","mqSet":[{"brokerName":%q,"queueId":%d,"topic":"kill9"}]}`, client, BrokerName, queue))
+	if err != nil || f.Code != 0 {
+		return false, fmt.Errorf("answer %+v, error %v", f, err)
+	}
+	return bytes.Contains(f.Body, []byte(`"queueId":`)), nil
+}
+
 func checkAfterKill(t *testing.T, s *Servers, j *journal, round int, committed int64) (total int) {
 	t.Helper()
 	found := make([][]record, killQueues)
@@ -278,7 +291,12 @@ func checkAfterKill(t *testing.T, s *Servers, j *journal, round int, committed i
 		}
 	}
 	if s.Target == "apache" {
-		return total // Apache saves consumer offsets every 5 s; ringmq has them before it answers
+		return total // Apache saves consumer offsets every 5 s and no locks; ringmq has offsets before it answers
+	}
+	for client, want := range map[string]bool{"other": false, "holder": true} {
+		if held, err := lockKill(t.Context(), s, client, round); err != nil || held != want {
+			t.Errorf("round %d: the %s client is given the queue that was locked before the kill: %v, want %v (%v)", round, client, held, want, err)
+		}
 	}
 	f, err := Ask(t.Context(), s.Broker, 14, map[string]string{"consumerGroup": "CID_ONSAPI_PULL", "topic": "kill9",
 		"queueId": "0"}, nil)
