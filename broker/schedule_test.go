@@ -23,18 +23,18 @@ import (
 // be crashed.
 type scheduleWorld struct {
 	t  *testing.T
-	fs *vfs.Mem
+	fs *vfs.Mem // nil where a Fault is before it
 	b  *Broker
 }
 
 var testAddr = netip.MustParseAddrPort("127.0.0.1:10911")
 
-func newScheduleWorld(t *testing.T, fs *vfs.Mem, levels string) *scheduleWorld {
+func newScheduleWorld(t *testing.T, fs vfs.FS, levels string) *scheduleWorld {
 	t.Helper()
 	return newScheduleWorldOver(t, fs, levels, engine.Config{SyncFlush: true})
 }
 
-func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine.Config) *scheduleWorld {
+func newScheduleWorldOver(t *testing.T, fs vfs.FS, levels string, store engine.Config) *scheduleWorld {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.MessageDelayLevel = levels
@@ -42,7 +42,7 @@ func newScheduleWorldOver(t *testing.T, fs *vfs.Mem, levels string, store engine
 }
 
 // openScheduleWorld has a configuration and a clock of its own.
-func openScheduleWorld(t *testing.T, fs *vfs.Mem, cfg *Config, store engine.Config, now func() time.Time) *scheduleWorld {
+func openScheduleWorld(t *testing.T, fs vfs.FS, cfg *Config, store engine.Config, now func() time.Time) *scheduleWorld {
 	t.Helper()
 	b := &Broker{cfg: cfg, log: slog.New(slog.DiscardHandler), now: now, fs: fs, addr: testAddr, ids: message.NewIDs(testAddr.Addr())}
 	parsed, _ := cfg.DelayLevels()
@@ -62,7 +62,8 @@ func openScheduleWorld(t *testing.T, fs *vfs.Mem, cfg *Config, store engine.Conf
 	b.schedule, b.timer = newScheduler(b), newTimer(b)
 	b.schedule.start()
 	b.timer.start()
-	return &scheduleWorld{t: t, fs: fs, b: b}
+	mem, _ := fs.(*vfs.Mem)
+	return &scheduleWorld{t: t, fs: mem, b: b}
 }
 
 func (w *scheduleWorld) close() {

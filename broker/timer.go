@@ -314,9 +314,11 @@ func deliveredProps(props []byte, stored, now int64) []byte {
 // putCarried puts the batch, and says whether all of it is in the log. What is
 // although something before it isn't, is remembered; lost takes what isn't.
 func (t *timer) putCarried(lost func(timerItem)) bool {
-	if t.putBatch() {
-		return true
-	}
+	return t.putBatch() || t.settle(lost)
+}
+
+// settle goes through a batch that came back with an error.
+func (t *timer) settle(lost func(timerItem)) bool {
 	all := true
 	for i, item := range t.carried {
 		switch it := &t.batch.Items[i]; {

@@ -80,11 +80,12 @@ func (h *timerHeap) pop() timerItem {
 func (h timerHeap) down(i int) {
 	item := h[i]
 	for {
-		child := 4*i + 1
-		if child >= len(h) {
+		first := 4*i + 1
+		if first >= len(h) {
 			break
 		}
-		for j := child + 1; j < min(child+4, len(h)); j++ {
+		child := first
+		for j := first + 1; j < min(first+4, len(h)); j++ {
 			if h[j].before(h[child]) {
 				child = j
 			}

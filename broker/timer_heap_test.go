@@ -55,6 +55,24 @@ func TestTimerHeapAgainstSorted(t *testing.T) {
 	}
 }
 
+// Thousands of equal times leave as they came, whatever the heap's shape.
+func TestTimerHeapKeepsOrder(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 21, 85, 341, 1000, 3000, 5461} {
+		var h timerHeap
+		for i := range n {
+			h.push(timerDue(1, message.LogOffset(i), false))
+		}
+		if n%2 == 0 {
+			h.keep(func(timerItem) bool { return true })
+		}
+		for i := range n {
+			if got := h.pop(); got.off != message.LogOffset(i) {
+				t.Fatalf("of %d: item %d left as number %d", n, got.off, i)
+			}
+		}
+	}
+}
+
 func TestTimerItem(t *testing.T) {
 	// A cancellation acts before every message of its slot, whatever its own
 	// millisecond; Apache's handles name one millisecond more than the message.
