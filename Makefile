@@ -1,7 +1,7 @@
 # What CI runs, by name. `make check` is the everyday one.
 GO ?= go
 
-.PHONY: all build check format vet staticcheck test race interop bench crash docs
+.PHONY: all build check format vet staticcheck test race interop bench crash mutants docs
 
 all: build
 
@@ -34,6 +34,9 @@ bench: build ## ringmq beside Apache RocketMQ, one table with ratios under bench
 
 crash: ## the in-memory crash suite with many seeds
 	RINGMQ_CRASH_SEEDS=10000 $(GO) test ./engine -run Crash -timeout 120m
+
+mutants: ## break what keeps messages safe, one piece at a time: each must be seen by a test
+	RINGMQ_MUTANTS=1 $(GO) test ./internal/mutants -run TestMutants -count=1 -v -timeout 60m
 
 docs: ## what is generated: docs/config.md
 	$(GO) generate ./cmd/ringmq

@@ -12,8 +12,12 @@ import (
 	"github.com/ringmq/ringmq/message"
 )
 
-// TrustAll as Config.Trust: the store was stopped cleanly.
-const TrustAll = message.LogOffset(math.MaxInt64)
+// TrustAll as Config.Trust: the store was stopped cleanly. TrustNothing: no
+// entry is known to be durable, all are built again.
+const (
+	TrustAll     = message.LogOffset(math.MaxInt64)
+	TrustNothing = message.LogOffset(-1)
+)
 
 // A Config says where the queues are and how much they may hold. Zero values
 // mean the defaults named with each field.
@@ -93,7 +97,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("%w: OpenFilesMax is %d, want 16 or more", ErrConfig, c.OpenFilesMax)
 	case c.TailEntriesMax < 1 || c.TailEntriesMax > 1<<20:
 		return fmt.Errorf("%w: TailEntriesMax is %d, want 1 to %d", ErrConfig, c.TailEntriesMax, 1<<20)
-	case c.Trust < 0 || c.TailBytesMax < 0 || c.IdleSweeps < 1 || c.LoadParallel < 1 || c.SyncParallel < 1:
+	case c.Trust < TrustNothing || c.TailBytesMax < 0 || c.IdleSweeps < 1 || c.LoadParallel < 1 || c.SyncParallel < 1:
 		return fmt.Errorf("%w: a negative bound", ErrConfig)
 	}
 	c.TailEntriesMax = 1 << bits.Len(uint(c.TailEntriesMax-1))

@@ -308,9 +308,12 @@ func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
 	first := files[0].base
 	end := files[len(files)-1].base + q.kind.units
 	var n int64
-	if s.cfg.Trust == 0 {
+	switch s.cfg.Trust {
+	case TrustNothing:
+		n = first
+	case 0:
 		n, err = r.walk(max(first, end-3*q.kind.units), end)
-	} else {
+	default:
 		n, err = r.lastTrusted(first, end)
 	}
 	if err != nil {
@@ -321,7 +324,7 @@ func (s *Set) recover(q *Queue, files []queueFile) (damaged bool, err error) {
 			return false, err
 		}
 	}
-	if q.batch != nil {
+	if q.batch != nil && n > first {
 		if err := r.loadMarks(first, n); err != nil {
 			return damaged, err
 		}
@@ -373,21 +376,17 @@ func (s *Set) cutBehind(q *Queue, n, end int64, damaged bool) error {
 }
 
 // loadMarks sets the offsets of a batch queue whose units are [first, n). One
-// of which nothing can be trusted still says where it stood.
+// of which nothing is trusted takes them from its first record to come.
 func (r *unitReader) loadMarks(first, n int64) error {
 	u, err := r.unit(first)
-	if err != nil || !u.Valid() {
+	if err != nil {
 		return err
 	}
-	b := r.q.batch
-	b.min.Store(u.base)
-	b.max.Store(u.base)
-	if n > first {
-		if u, err = r.unit(n - 1); err != nil {
-			return err
-		}
-		b.max.Store(u.end())
+	r.q.batch.min.Store(u.base)
+	if u, err = r.unit(n - 1); err != nil {
+		return err
 	}
+	r.q.batch.max.Store(u.end())
 	return nil
 }
 

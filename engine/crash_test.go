@@ -57,14 +57,14 @@ type ack struct {
 	body    string
 	queue   message.QueueOffset
 	log     message.LogOffset
+	end     message.LogOffset // behind the record
 	millis  int64
 }
 
-// moment is what a crash at one acknowledgement leaves: the tree, and how many
-// acks had been given by then.
+// moment is what a crash leaves: the tree, and what must be in it.
 type moment struct {
 	fs   *vfs.Mem
-	acks int
+	must []ack
 }
 
 // crasher runs a workload over a Mem and takes its moments.
@@ -78,6 +78,7 @@ type crasher struct {
 	allowed map[string]bool // bodies that may be found
 	moments []moment
 	serial  int
+	before  int // acks of earlier lives
 	bodyLen func(*rand.Rand) int
 }
 
@@ -115,14 +116,14 @@ func (c *crasher) life(wrap func(vfs.FS) vfs.FS, device commitDevice, work func(
 	}
 	for i, m := range c.moments {
 		if err := c.checkMoment(m); err != nil {
-			return fmt.Errorf("crash at acknowledgement %d of %d: %w", i, len(c.moments), err)
+			return fmt.Errorf("crash %d of %d: %w", i, len(c.moments), err)
 		}
 	}
 	if len(c.moments) == 0 {
 		return nil
 	}
 	last := c.moments[c.rng.IntN(len(c.moments))]
-	c.mem, c.acks = last.fs, c.acks[:last.acks]
+	c.mem, c.acks = last.fs, last.must
 	return nil
 }
 
@@ -137,7 +138,7 @@ func (c *crasher) checkMoment(m moment) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	_, err = check(s, c.acks[:m.acks], c.allowed)
+	_, err = check(s, m.must, c.allowed)
 	if err == nil {
 		err = putsGoOn(s)
 	}
@@ -270,12 +271,15 @@ func (f *flight) PutDone(b *Batch) {
 		recs, off, queue := b.Buf[it.Pos:it.Pos+it.Len], it.LogOffset, it.QueueOffset
 		for len(recs) > 0 {
 			a := &f.recs[i]
-			a.queue, a.log, a.millis = queue, off, it.StoreMillis
 			size := message.Size(recs)
+			a.queue, a.log, a.end, a.millis = queue, off, off+message.LogOffset(size), it.StoreMillis
 			recs, off, queue, i = recs[size:], off+message.LogOffset(size), queue+1, i+1
 		}
 	}
 	f.c.acks = append(f.c.acks, f.recs...)
+	if !f.c.cfg.SyncFlush {
+		return // an acknowledgement says nothing of the disk
+	}
 	f.c.take(vfs.CrashPolicy{})
 	if f.c.rng.IntN(4) == 0 { // what was not synced may also be there, or torn
 		f.c.take(vfs.CrashPolicy{Data: vfs.Fate(f.c.rng.IntN(3)), Entries: vfs.Fate(f.c.rng.IntN(3))})
@@ -284,7 +288,7 @@ func (f *flight) PutDone(b *Batch) {
 
 // take keeps what a crash now leaves; mu is held.
 func (c *crasher) take(p vfs.CrashPolicy) {
-	c.moments = append(c.moments, moment{c.mem.CrashClone(p, c.rng), len(c.acks)})
+	c.moments = append(c.moments, moment{c.mem.CrashClone(p, c.rng), c.acks[:len(c.acks):len(c.acks)]})
 }
 
 // launch makes a batch of up to three items, some of them of several records or

@@ -86,9 +86,11 @@ func (s *Store) openRooms() error {
 func (s *Store) openQueues(r *recovery) (err error) {
 	trust := message.LogOffset(0)
 	if r.marked {
-		trust = s.marks.last.end
-		if r.clean {
+		switch trust = s.marks.last.end; {
+		case r.clean:
 			trust = consumequeue.TrustAll
+		case trust == 0:
+			trust = consumequeue.TrustNothing
 		}
 	}
 	s.queues, err = consumequeue.Open(consumequeue.Config{FS: s.fs, Dir: filepath.Join(s.cfg.Dir, "consumequeue"),

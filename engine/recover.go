@@ -260,6 +260,11 @@ func (r *recovery) scan() error {
 		default:
 			return err
 		}
+		if r.mayBeTorn(off) && message.TornProperties(rec, int64(off-s.log.SegmentBase(off))) {
+			r.end = off
+			s.logger.Warn("torn record ends the CommitLog", "dir", s.cfg.Dir, "at", int64(r.end), "what", "its properties are zeros in part")
+			return nil
+		}
 		q, err := r.queueFor(off, rec)
 		if err == nil {
 			err = r.stale(off, rec, q)
@@ -274,6 +279,11 @@ func (r *recovery) scan() error {
 		}
 		r.take(off, rec, q)
 	}
+}
+
+// mayBeTorn says whether a crash can have torn the record at off.
+func (r *recovery) mayBeTorn(off message.LogOffset) bool {
+	return !r.clean && (!r.marked || off >= r.strict)
 }
 
 // checkTorn refuses to cut a log below the mark: what is there was durable, so

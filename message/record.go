@@ -1,5 +1,7 @@
 package message
 
+import "bytes"
+
 // shape is where the variable parts of a record lie.
 type shape struct {
 	size           int
@@ -180,6 +182,29 @@ func (t *Tail) Properties(tail []byte) ([]byte, error) {
 		return nil, err
 	}
 	return tail[t.shape.propsAt-t.From:], nil
+}
+
+// sectorBytes is the least a disk writes as one.
+const sectorBytes = 512
+
+// TornProperties says whether rec, which stands at file offset at and passed
+// Check, lacks a part of its properties: sectors of them that are all zeros,
+// as a crash leaves them in a zero-filled file. The CRC covers the body alone;
+// sizes, topic and body can't be torn without Check's seeing it, properties can.
+// No property string a broker stores has whole sectors of zeros, nor ends in
+// one.
+func TornProperties(rec []byte, at int64) bool {
+	props := PropertiesOf(rec)
+	from := at + int64(len(rec)-len(props))
+	for len(props) > 0 {
+		n := min(int(sectorBytes-from%sectorBytes), len(props))
+		piece := props[:n]
+		props, from = props[n:], from+int64(n)
+		if len(bytes.TrimLeft(piece, "\x00")) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // AppendBlank appends the 8 bytes that end a segment with left bytes to spare.

@@ -28,7 +28,7 @@ var levels = [][]string{
 	{"commitlog", "consumequeue", "flush", "ha", "engine/index"},
 	{"internal/segment"},
 	{"netloop", "client", "internal/filter", "internal/config"},
-	{"internal/vfs", "message", "remoting", "internal/auth", "internal/metrics", "internal/lint"},
+	{"internal/vfs", "message", "remoting", "internal/auth", "internal/metrics", "internal/lint", "internal/mutants"},
 }
 
 // narrow lists rooms that must know less than their floor allows.
