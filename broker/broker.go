@@ -12,6 +12,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,6 +241,7 @@ func (b *Broker) storeConfig() engine.Config {
 		DeleteBatchMax: c.DeleteFileBatchMax, DeletePause: c.DeleteCommitLogFilesInterval,
 		DiskMaxUsed: float64(c.DiskMaxUsedSpaceRatio) / 100, DiskForceClean: float64(c.DiskSpaceCleanForciblyRatio) / 100,
 		DiskFull: float64(c.DiskSpaceWarningLevelRatio) / 100, KeepFilesForced: !c.CleanFileForciblyEnable,
+		DiskFreeMin: c.DiskFreeBytesMin, ReserveBytes: cmp.Or(c.DiskReserveBytes, -1),
 		Locked: b.openTables, TagsCode: b.entryTagsCode, BatchTopic: b.batchTopic, Events: storeEvents{b}, Logger: b.log.With("room", "store"),
 	}
 }

@@ -186,6 +186,8 @@ type RetentionConfig struct {
 	DiskMaxUsedSpaceRatio        int           `key:"diskMaxUsedSpaceRatio"`
 	DiskSpaceCleanForciblyRatio  int           `key:"diskSpaceCleanForciblyRatio"`
 	DiskSpaceWarningLevelRatio   int           `key:"diskSpaceWarningLevelRatio"`
+	DiskFreeBytesMin             int64         `key:"diskFreeBytesMin"`
+	DiskReserveBytes             int64         `key:"diskReserveBytes"`
 }
 
 // LimitsConfig is ringmq's own bounds.

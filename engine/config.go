@@ -73,6 +73,8 @@ type Config struct {
 	DiskMaxUsed      float64       // diskMaxUsedSpaceRatio; 0..1; default 0.75
 	DiskForceClean   float64       // diskSpaceCleanForciblyRatio; 0..1; default 0.85
 	DiskFull         float64       // diskSpaceWarningLevelRatio; 0..1; default 0.90
+	DiskFreeMin      int64         // diskFreeBytesMin; bytes that stay free: fewer, and no writes are taken; below twice that unexpired segments go; default 0, none
+	ReserveBytes     int64         // diskReserveBytes; kept for when the disk is full (reserve); default 8 MiB, negative for none
 	KeepFilesForced  bool          // cleanFileForciblyEnable=false: unexpired segments stay even beyond DiskForceClean
 
 	// Locked, unless nil, is called by Open when the directory is ours and nothing
@@ -143,6 +145,7 @@ func (c *Config) complete() error {
 	orDefault(&c.DiskMaxUsed, 0.75)
 	orDefault(&c.DiskForceClean, 0.85)
 	orDefault(&c.DiskFull, 0.90)
+	orDefault(&c.ReserveBytes, 8<<20)
 	if c.DeleteWhen == nil {
 		c.DeleteWhen = []int{4}
 	}
@@ -171,6 +174,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: BatchQueueBytes (mapperFileSizeBatchConsumeQueue) is %d, want a multiple of %d", ErrConfig, c.BatchQueueBytes, consumequeue.BatchUnitBytes)
 	case c.DirtyBytesMax < 0:
 		return fmt.Errorf("%w: DirtyBytesMax (dirtyBytesMax) is %d", ErrConfig, c.DirtyBytesMax)
+	case c.DiskFreeMin < 0:
+		return fmt.Errorf("%w: DiskFreeMin (diskFreeBytesMin) is %d", ErrConfig, c.DiskFreeMin)
 	case c.MaxBytesInFlight < 0:
 		return fmt.Errorf("%w: MaxBytesInFlight (maxBytesInFlight) is %d", ErrConfig, c.MaxBytesInFlight)
 	case c.DiskMaxUsed > c.DiskForceClean || c.DiskForceClean > c.DiskFull || c.DiskFull > 1:

@@ -44,6 +44,10 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("lock %s: %w", cfg.Dir, err)
 	}
 	s.lock = lock
+	s.reserve = newReserve(s.fs, cfg.Dir, cfg.ReserveBytes)
+	if _, free, err := s.fs.Usage(cfg.Dir); err == nil && free < cfg.ReserveBytes && s.reserve.spend() {
+		s.logger.Warn("disk full: what was kept in reserve is used for the start", "dir", cfg.Dir, "free", free)
+	}
 	if err := s.openRooms(); err != nil {
 		return nil, errors.Join(err, s.closeRooms(false), lock.Close())
 	}

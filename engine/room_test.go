@@ -141,7 +141,7 @@ func TestDiskFull(t *testing.T) {
 				tight := newTight(140)
 				cfg := testConfig(tight)
 				cfg.SyncFlush, cfg.SegmentBytes = sync, segment
-				diskFull(t, cfg, func() { tight.give(140) }, func() {})
+				diskFull(t, cfg, func() { tight.give(140) })
 				if tight.sparse > 0 {
 					t.Errorf("%d writes to where no room was allocated", tight.sparse)
 				}
@@ -154,8 +154,8 @@ func TestDiskFull(t *testing.T) {
 // between: what finds no room is refused with the cause and the remedy, what is
 // smaller is taken while there is some, reads go on, the log stays open, and
 // sends succeed again by themselves. What was acknowledged is there after a
-// reopening on the full disk. stopping comes before the store is closed.
-func diskFull(t *testing.T, cfg Config, more, stopping func()) {
+// reopening on the full disk.
+func diskFull(t *testing.T, cfg Config, more func()) {
 	t.Helper()
 	s := mustOpen(t, cfg)
 	defer func() { _ = s.Close(context.Background()) }() // where a check failed
@@ -179,7 +179,6 @@ func diskFull(t *testing.T, cfg Config, more, stopping func()) {
 	if n := s.Stats().CreateFails; n < 60 {
 		t.Errorf("%d items counted as refused", n)
 	}
-	stopping()
 	mustClose(t, s)
 	s = mustOpen(t, cfg)
 	if !slices.Equal(bodies(t, s, "T", 0), acked) {

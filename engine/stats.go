@@ -31,8 +31,9 @@ type Stats struct {
 	IndexFails     int64 // keys not indexed
 	SegmentsGone   int64 // deleted by retention
 	DiskPath       string
-	DiskUsed       float64 // 0..1; 0: not known yet
-	DiskFree       int64   // bytes
+	DiskUsed       float64       // 0..1; 0: not known yet
+	DiskFree       int64         // bytes
+	DiskFullIn     time.Duration // until no more writes are taken, at the rate of the last hour; negative: it is not filling, or not known
 	Queues         consumequeue.Stats
 	Index          index.Stats
 	CheckpointTime int64 // store time of the last record below the dispatch mark, ms
@@ -67,7 +68,7 @@ func (s *Store) Stats() Stats {
 		st.Index = s.index.Stats()
 	}
 	if d := s.disk.Load(); d != nil {
-		st.DiskPath, st.DiskUsed, st.DiskFree = d.path, d.used, d.free
+		st.DiskPath, st.DiskUsed, st.DiskFree, st.DiskFullIn = d.path, d.used, d.free, d.fullIn
 	}
 	s.markMu.Lock()
 	st.CheckpointTime = s.marks.last.storeMillis

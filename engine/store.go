@@ -38,6 +38,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ringmq/ringmq/commitlog"
@@ -94,6 +95,8 @@ type Store struct {
 	failed   atomic.Pointer[failure] // the log is closed for writes
 	syncDead atomic.Bool             // nothing will become durable any more
 	disk     atomic.Pointer[diskState]
+	reserve  *reserve
+	trend    diskTrend // the cleaner's, once the store is open
 
 	markMu sync.Mutex
 	marks  *markFile // guarded by markMu
@@ -288,7 +291,11 @@ func (s *Store) shutDown() error {
 	s.running.Wait()
 	clean := s.failed.Load() == nil && err == nil
 	if clean {
-		if err = s.finalMark(); err != nil {
+		err = s.finalMark()
+		if errors.Is(err, syscall.ENOSPC) && s.reserve.spend() {
+			err = s.finalMark()
+		}
+		if err != nil {
 			clean = false
 		}
 	}

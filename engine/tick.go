@@ -123,6 +123,10 @@ func (s *Store) sweeper() {
 		case <-t.C:
 		}
 		err := s.sweep()
+		if errors.Is(err, syscall.ENOSPC) && s.reserve.spend() {
+			s.logger.Warn("disk full: what was kept in reserve is used", "dir", s.cfg.Dir)
+			err = s.sweep()
+		}
 		switch {
 		case err == nil:
 			failing = false
