@@ -242,6 +242,7 @@ func (b *Broker) storeConfig() engine.Config {
 		DiskMaxUsed: float64(c.DiskMaxUsedSpaceRatio) / 100, DiskForceClean: float64(c.DiskSpaceCleanForciblyRatio) / 100,
 		DiskFull: float64(c.DiskSpaceWarningLevelRatio) / 100, KeepFilesForced: !c.CleanFileForciblyEnable,
 		DiskFreeMin: c.DiskFreeBytesMin, ReserveBytes: cmp.Or(c.DiskReserveBytes, -1),
+		ScrubRate: cmp.Or(c.ScrubBytesPerSecond, -1), ScrubInterval: c.ScrubInterval,
 		Locked: b.openTables, TagsCode: b.entryTagsCode, BatchTopic: b.batchTopic, Events: storeEvents{b}, Logger: b.log.With("room", "store"),
 	}
 }

@@ -188,6 +188,8 @@ type RetentionConfig struct {
 	DiskSpaceWarningLevelRatio   int           `key:"diskSpaceWarningLevelRatio"`
 	DiskFreeBytesMin             int64         `key:"diskFreeBytesMin"`
 	DiskReserveBytes             int64         `key:"diskReserveBytes"`
+	ScrubBytesPerSecond          int64         `key:"scrubBytesPerSecond"`
+	ScrubInterval                time.Duration `key:"scrubInterval"`
 }
 
 // LimitsConfig is ringmq's own bounds.

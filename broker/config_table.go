@@ -205,6 +205,8 @@ var retentionKeys = []config.Key{
 	live(number("diskSpaceCleanForciblyRatio", "%", "85", 1, 100, "see cleanFileForciblyEnable; 85 at most, whatever is set")),
 	live(number("diskSpaceWarningLevelRatio", "%", "90", 1, 100, "use of the disk at which sends are refused until space returns; 90 at most, whatever is set")),
 	live(number("diskFreeBytesMin", "bytes", "0", 0, maxInt64, "bytes that must stay free on the disk: fewer, and sends are refused until space returns; below twice that the oldest segments go, expired or not (cleanFileForciblyEnable). 0: only the ratios count")),
+	number("scrubBytesPerSecond", "bytes", "4194304", 0, 64*gib, "how fast stored messages are read again in the background and their CRCs checked, at lowest priority; 0: never"),
+	duration("scrubInterval", "h", "24", 1, 24*365, "from the beginning of one such round through the log to the next"),
 	number("diskReserveBytes", "bytes", "8388608", 0, 64*gib, "kept in the file ringmq.reserve and given up when the disk is full, so that what keeps the store consistent can be written; 0: none"),
 }
 

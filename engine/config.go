@@ -75,6 +75,8 @@ type Config struct {
 	DiskFull         float64       // diskSpaceWarningLevelRatio; 0..1; default 0.90
 	DiskFreeMin      int64         // diskFreeBytesMin; bytes that stay free: fewer, and no writes are taken; below twice that unexpired segments go; default 0, none
 	ReserveBytes     int64         // diskReserveBytes; kept for when the disk is full (reserve); default 8 MiB, negative for none
+	ScrubRate        int64         // scrubBytesPerSecond; how fast stored records are read again and checked; default 4 MiB, negative for never
+	ScrubInterval    time.Duration // scrubInterval; from the beginning of one round through the log to the next; default 24 h
 	KeepFilesForced  bool          // cleanFileForciblyEnable=false: unexpired segments stay even beyond DiskForceClean
 
 	// Locked, unless nil, is called by Open when the directory is ours and nothing
@@ -146,6 +148,8 @@ func (c *Config) complete() error {
 	orDefault(&c.DiskForceClean, 0.85)
 	orDefault(&c.DiskFull, 0.90)
 	orDefault(&c.ReserveBytes, 8<<20)
+	orDefault(&c.ScrubRate, 4<<20)
+	orDefault(&c.ScrubInterval, 24*time.Hour)
 	if c.DeleteWhen == nil {
 		c.DeleteWhen = []int{4}
 	}

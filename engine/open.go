@@ -149,4 +149,8 @@ func (s *Store) start() {
 	s.running.Go(s.ticker)
 	s.running.Go(s.sweeper)
 	s.running.Go(s.cleaner)
+	s.scrub = &scrubber{s: s}
+	if s.cfg.ScrubRate > 0 {
+		s.running.Go(s.scrub.run)
+	}
 }

@@ -26,6 +26,7 @@
 //	ticker     every 100 ms: batches that wait too long, the commit rate
 //	sweeper    every second: makes entries durable, then moves the dispatch mark
 //	cleaner    every 10 s: deletes what is expired, watches the disk
+//	scrubber   at lowest priority: reads stored records again and checks them
 //
 // Files in the store's directory beside those of the rooms: lock, abort and
 // checkpoint (Apache's), dispatch.mark (ours, see mark).
@@ -97,6 +98,7 @@ type Store struct {
 	disk     atomic.Pointer[diskState]
 	reserve  *reserve
 	trend    diskTrend // the cleaner's, once the store is open
+	scrub    *scrubber
 
 	markMu sync.Mutex
 	marks  *markFile // guarded by markMu

@@ -272,6 +272,9 @@ func (f *memFile) Fd() (int, bool)                 { return -1, false }
 func (f *memFile) Map() []byte                     { return nil }
 func (f *memFile) StartWriteback(_, _ int64) error { return f.check("writeback", true) }
 
+// Forget implements File.
+func (f *memFile) Forget(_, _ int64) error { return nil }
+
 // Resident is always true: nothing here waits for a disk. Fault can say otherwise.
 func (f *memFile) Resident(_, _ int64) (resident, known bool) { return true, true }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -139,6 +140,25 @@ func (o *osFile) StartWriteback(off, n int64) error {
 
 // noCachestat is set at the first answer that says the kernel has none.
 var noCachestat atomic.Bool
+
+func (o *osFile) Forget(off, n int64) error {
+	return o.err("fadvise", unix.Fadvise(o.fd, off, n, unix.FADV_DONTNEED))
+}
+
+// ioprioIdle is class 3 of ioprio_set(2), in its upper three bits.
+const (
+	ioprioProcess = 1
+	ioprioIdle    = 3 << 13
+	niceLeast     = 19
+)
+
+func idleThread() {
+	runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+	tid := unix.Gettid()
+	// Where either is refused the pace alone has to do.
+	_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioProcess, uintptr(tid), ioprioIdle)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, tid, niceLeast)
+}
 
 func (o *osFile) Resident(off, n int64) (resident, known bool) {
 	if n <= 0 {

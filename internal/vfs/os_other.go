@@ -38,7 +38,11 @@ func (o *osFile) ZeroRange(off, n int64) error {
 	return writeZeros(o, off, min(n, size-off))
 }
 
-func (o *osFile) StartWriteback(off, n int64) error            { return nil }
+func (o *osFile) StartWriteback(off, n int64) error { return nil }
+func (o *osFile) Forget(off, n int64) error         { return nil }
+
+func idleThread() {}
+
 func (o *osFile) Resident(off, n int64) (resident, known bool) { return false, false }
 func (o *osFile) NextHole(off int64) (int64, error)            { return o.Size() }
 func usage(dir string) (total, free int64, err error)          { return 0, 0, ErrUnsupported }

@@ -133,6 +133,9 @@ type File interface {
 	// Resident tells whether a read of [off, off+n) would not wait for a disk
 	// (cachestat, Linux 6.5). known is false where the system cannot say.
 	Resident(off, n int64) (resident bool, known bool)
+	// Forget tells the system that [off, off+n) will not be read soon: clean
+	// pages of it make room in memory (posix_fadvise). A no-op off Linux.
+	Forget(off, n int64) error
 	// ZeroRange makes [off, off+n) read as zero, in place and without changing
 	// the length. It needs no room: whole blocks are given back where that is
 	// possible, and Allocate gets them again. Durable after a sync.
@@ -149,6 +152,12 @@ type Range struct {
 	Off  int64
 	Len  int
 }
+
+// IdleThread ties the calling goroutine to a thread of its own that reads the
+// disk, and computes, only when nobody else wants to (ioprio idle, nice 19),
+// where the system permits it. The goroutine must end as it is: the thread ends
+// with it.
+func IdleThread() { idleThread() }
 
 // MkdirAllSync makes dir and its missing parents, and each made name durable.
 func MkdirAllSync(fs FS, dir string) error {
