@@ -111,15 +111,19 @@ func (c *carrier) realTarget(m *message.Message) (topic string, queueID int32, w
 	case err != nil || n < 0 || n > meta.QueueIDMax:
 		return "", 0, message.PropRealQueueID + " is no queueId"
 	}
-	if t := c.topics.Get(name); t != nil {
-		return t.Name, int32(n), ""
+	t := c.topics.Get(name)
+	retry := meta.HasPrefix(name, meta.RetryPrefix)
+	if t == nil && retry {
+		// It was deleted, or made by a heartbeat, which doesn't wait for its table.
+		t, _ = c.topics.PutAbsent(meta.NewTopic(string(name), 1, remoting.PermRead|remoting.PermWrite))
 	}
-	if meta.HasPrefix(name, meta.RetryPrefix) {
-		// It was made by a heartbeat, which doesn't wait for its table.
-		t, _ := c.topics.PutAbsent(meta.NewTopic(string(name), 1, remoting.PermRead|remoting.PermWrite))
-		return t.Name, int32(n), ""
+	if t == nil {
+		return "", 0, "its topic was deleted"
 	}
-	return "", 0, "its topic was deleted"
+	if retry { // which had more queues when the message failed: it must not go where nobody reads
+		n %= int64(max(t.ReadQueues, 1))
+	}
+	return t.Name, int32(n), ""
 }
 
 // putBatch appends the batch and waits for it; false when not all of it is in

@@ -345,6 +345,40 @@ func TestRetryQueueNums(t *testing.T) {
 	}
 }
 
+// Retries that wait while their topic loses queues, or is deleted, come back to
+// queues it has.
+func TestRetryTopicShrinksMeanwhile(t *testing.T) {
+	b := startBroker(t, func(c *Config) { c.MessageDelayLevel = "1s" })
+	c := dial(t, b)
+	updateGroup(t, c, remoting.Success, `{"groupName":"g","retryQueueNums":8}`)
+	heartbeat(t, c, "A", "g", "T", "*")
+	call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, "")...)
+	m := pullOne(t, c, "T", 0)
+	back := func() {
+		t.Helper()
+		for range 20 {
+			call(t, c, remoting.ReqConsumerSendMsgBack, remoting.Success, nil, sendBackFields(&m, "g", 0)...)
+		}
+	}
+	wait := func(want int64) {
+		t.Helper()
+		for range 1000 {
+			if q := b.store.FindQueue("%RETRY%g", 0); q != nil && int64(q.Max()) == want {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("retries are not in the one queue there is")
+	}
+	back()
+	call(t, c, remoting.ReqUpdateAndCreateTopic, remoting.Success, nil, createFields("%RETRY%g", 1, 1, 6)...)
+	wait(20)
+	call(t, c, remoting.ReqUpdateAndCreateTopic, remoting.Success, nil, createFields("%RETRY%g", 8, 8, 6)...)
+	back()
+	call(t, c, remoting.ReqDeleteTopicInBroker, remoting.Success, nil, "topic", "%RETRY%g")
+	wait(20)
+}
+
 func TestTopicList(t *testing.T) {
 	b := startBroker(t, nil)
 	c := dial(t, b)
