@@ -158,6 +158,29 @@ func (s *Servers) StartBroker(ctx context.Context) error {
 	})
 }
 
+// AwaitOffsetsSaved waits until a kill can take no consumer offset that the broker has. Apache saves its table every
+// 5 s: the second save from now has begun after this call. ringmq writes each commit to its journal at once.
+func (s *Servers) AwaitOffsetsSaved() error {
+	if s.Target != "apache" {
+		return nil
+	}
+	var last time.Time
+	saves := -1 // the first look only tells which save was the last
+	return await(s.brokProc, 60*time.Second, "two saves of the consumer offsets", func() error {
+		st, err := os.Stat(filepath.Join(s.Dir, "store", "config", "consumerOffset.json"))
+		if err != nil {
+			return err
+		}
+		if st.ModTime() != last {
+			last, saves = st.ModTime(), saves+1
+		}
+		if saves < 2 {
+			return fmt.Errorf("seen %d of 2", saves)
+		}
+		return nil
+	})
+}
+
 // StopBroker ends the broker as an operator would.
 func (s *Servers) StopBroker() error { return s.brokProc.Stop(60 * time.Second) }
 

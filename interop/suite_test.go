@@ -143,6 +143,9 @@ func runTarget(t *testing.T, target string) {
 				t.Error(err)
 			}
 		} else {
+			if err := s.AwaitOffsetsSaved(); err != nil {
+				t.Error(err)
+			}
 			s.KillBroker()
 		}
 		if err := s.StartBroker(t.Context()); err != nil {

@@ -79,7 +79,7 @@ func pullTime(e *env) string {
 func pullPoll(e *env) string {
 	topic := e.topic("poll", 4)
 	e.send(topic, "m", 0, 40, 4)
-	poll := func(n int) []*primitive.MessageExt {
+	poll := func(n int, total int64) []*primitive.MessageExt {
 		c, err := rocketmq.NewPullConsumer(e.consumerOptions("poll")...)
 		must("new pull consumer", err)
 		must("subscribe", c.Subscribe(topic, consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}))
@@ -96,21 +96,14 @@ func pullPoll(e *env) string {
 			c.ACK(e.ctx, cr, consumer.ConsumeSuccess)
 			return false
 		})
-		must("persist", c.PersistOffset(e.ctx, topic))
-		time.Sleep(2*time.Second - time.Since(begin)) // as sink.settle
+		e.awaitCommitted(topic, 4, e.group("poll"), total, func() error { return c.PersistOffset(e.ctx, topic) })
+		time.Sleep(2*time.Second - time.Since(begin)) // as sink.leave
 		must("shutdown", c.Shutdown())
 		return got
 	}
-	equal("bodies", numbered("m", 0, 40), set(poll(40)))
-	e.await(10*time.Second, "offsets are stored", func() bool {
-		var sum int64
-		for q := range 4 {
-			sum += e.offset(14, topic, q, e.group("poll"))
-		}
-		return sum == 40
-	})
+	equal("bodies", numbered("m", 0, 40), set(poll(40, 40)))
 	e.send(topic, "n", 0, 8, 4)
-	equal("bodies of the next consumer", numbered("n", 0, 8), set(poll(8)))
+	equal("bodies of the next consumer", numbered("n", 0, 8), set(poll(8, 48)))
 	return ""
 }
 
@@ -143,7 +136,7 @@ func pushCluster(e *env) string {
 	for i := 0; i < 400; i += 20 {
 		e.send(topic, "m", i, i+20, 8)
 		if i == 200 {
-			b.settle()
+			b.leave()
 		}
 	}
 	all := func() []string { return append(bodies(a.messages()), bodies(b.messages())...) }
@@ -217,7 +210,7 @@ func pushOffsets(e *env) string {
 	e.send(topic, "m", 0, 40, 4)
 	a := e.sink("offsets", topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("40 come, have ", a.count()) }, func() bool { return a.count() >= 40 })
-	a.settle()
+	a.settle(e, topic, 4, 40)
 	e.send(topic, "n", 0, 20, 4)
 	b := e.sink("offsets", topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("20 come, have ", b.count()) }, func() bool { return b.count() >= 20 })

@@ -34,15 +34,12 @@ func (r *restart) prepare(e *env) string {
 	r.stored = e.drain(r.topic, 5)
 	a := e.sink("re"+r.round, r.topic, "*")
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("50 come, have ", a.count()) }, func() bool { return a.count() >= 50 })
-	a.settle()
+	a.settle(e, r.topic, 5, 50)
 
 	r.liveTopic = e.topic("relive"+r.round, 4)
 	r.live = e.sink("relive"+r.round, r.liveTopic, "*")
 	e.send(r.liveTopic, "early", 0, 20, 4)
 	e.awaitf(45*time.Second, func() string { return fmt.Sprint("20 come, have ", r.live.count()) }, func() bool { return r.live.count() >= 20 })
-	if r.round == "kill" { // Apache saves its tables of offsets every 5 s
-		time.Sleep(6 * time.Second)
-	}
 	return ""
 }
 

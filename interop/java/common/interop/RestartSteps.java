@@ -77,8 +77,7 @@ final class RestartSteps {
         m.setDelayTimeLevel(18); // 15 s in the suite's broker files
         delayedAt = System.currentTimeMillis();
         env.producer().send(m);
-        // Apache saves its tables of offsets every 5 s; a kill may take what is younger.
-        Thread.sleep(round.equals("kill") ? 6000 : 1000);
+        Thread.sleep(1000);
         return "";
     }
 
