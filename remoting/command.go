@@ -103,6 +103,7 @@ type Command struct {
 	Serialize SerializeType // as received; Append writes in it
 
 	scratch []byte // unescaped values of the frame decoded last
+	shapes  shapes // of headers decoded before
 }
 
 // Get returns the value of an ext field: of equal keys the last one. The value
@@ -146,7 +147,7 @@ func (c *Command) ReplyTo() ReplyTo {
 
 // Reset empties the command and keeps its memory for the next Decode.
 func (c *Command) Reset() {
-	*c = Command{Fields: c.Fields[:0], scratch: c.scratch[:0]}
+	*c = Command{Fields: c.Fields[:0], scratch: c.scratch[:0], shapes: c.shapes}
 }
 
 // Clone returns a copy that owns all its bytes, in two allocations.
@@ -165,7 +166,7 @@ func (c *Command) Clone() *Command {
 		return buf[at:len(buf):len(buf)]
 	}
 	d := *c
-	d.scratch = nil
+	d.scratch, d.shapes = nil, shapes{}
 	d.Remark, d.Body = own(c.Remark), own(c.Body)
 	d.Fields = slices.Clone(c.Fields)
 	for i, f := range d.Fields {

@@ -11,8 +11,9 @@ var ErrHeader = errors.New("remoting: undecodable header")
 
 // Decode reads one whole frame, as FrameSize measured it, into c. c's slices
 // alias frame or c's scratch. Headers as clients write them are scanned in one
-// pass without allocation; anything unusual goes through DecodeGeneral, with the
-// same result. Errors are *FrameError or ErrHeader.
+// pass without allocation, or not even that where c has decoded nearly the same
+// before (shape.go); anything unusual goes through DecodeGeneral, with the same
+// result. Errors are *FrameError or ErrHeader.
 func Decode(frame []byte, c *Command) error {
 	header, body, serialize, err := split(frame)
 	if err != nil {
@@ -23,7 +24,11 @@ func Decode(frame []byte, c *Command) error {
 	if serialize == SerializeBinary {
 		return decodeBinary(header, c)
 	}
+	if c.foreseen(header) {
+		return nil
+	}
 	if scanJSON(header, c) {
+		c.learn(header)
 		return nil
 	}
 	return decodeJSONGeneral(header, c)

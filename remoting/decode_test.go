@@ -200,12 +200,17 @@ func TestDecodeAllocs(t *testing.T) {
 }
 
 func BenchmarkDecodeSend(b *testing.B) {
-	frame := frameOf(java53Send, strings.Repeat("x", 1024))
+	var frames [4][]byte // as one client's follow each other
+	for i := range frames {
+		digit := string(rune('0' + i))
+		h := strings.NewReplacer("3D1E0000", "3D1E000"+digit, `"opaque":17`, `"opaque":2`+digit, "0123", "012"+digit).Replace(java53Send)
+		frames[i] = frameOf(h, strings.Repeat("x", 1024))
+	}
 	var c Command
 	var h SendHeader
 	b.ReportAllocs()
-	for b.Loop() {
-		if err := Decode(frame, &c); err != nil {
+	for i := 0; b.Loop(); i++ {
+		if err := Decode(frames[i%len(frames)], &c); err != nil {
 			b.Fatal(err)
 		}
 		if err := h.Decode(&c); err != nil {
