@@ -74,6 +74,7 @@ type Broker struct {
 	timer     *timer       // messages with a time of their own (timer.go)
 	registrar *registrar   // registration with every NameServer (register.go)
 	holds     *holdTable   // requests that wait for a message (hold.go)
+	cold      *coldLane    // reads that wait for the disk (cold.go)
 
 	transactions *transactions // half messages and their ends (txn.go)
 
@@ -147,6 +148,7 @@ func (b *Broker) open() (err error) {
 	b.schedule, b.timer, b.registrar = newScheduler(b), newTimer(b), newRegistrar(b)
 	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)
+	b.cold = newColdLane(b.cfg.PoolWorkers, b.cfg.PoolQueueMax)
 	return b.openPops()
 }
 

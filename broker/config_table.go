@@ -217,7 +217,7 @@ var limitKeys = []config.Key{
 	number("connTotalBytesMax", "bytes", "268435456", mib, 64*gib, "both, over all connections"),
 	number("frameBytesMax", "bytes", "16777216", 64*kib, 16*mib, "largest frame; a connection that announces a larger one is closed"),
 	found(number("eventLoops", "loops", "0", 0, 1024, "event loops of the network"), "half of the CPUs the process may use"),
-	number("poolWorkers", "goroutines", "16", 1, 4096, "requests served at once beside the event loops, because they may wait for the disk"),
+	number("poolWorkers", "goroutines", "16", 1, 4096, "requests served at once beside the event loops, because they may wait for the disk; at most half of them read for consumers that catch up"),
 	number("poolQueueMax", "requests", "10000", 1, maxInt32, "requests that wait for one of them; above it they are answered SYSTEM_BUSY"),
 	important(text("logLevel", "info", "least level of the log on standard error", "debug", "info", "warn", "error")),
 }

@@ -190,7 +190,7 @@ func (b *Broker) answerPop(p *popRequest, state *loopState, look look) bool {
 		return true
 	case r.needCold:
 		q := *p
-		if !p.conn.Loop().Go(func() { b.popCold(&q) }) {
+		if !b.cold.run(p.conn, func() { b.popCold(&q) }) {
 			p.conn.SetOut(remoting.AppendReply(p.conn.Out(), p.to, remoting.SystemBusy, "the pool that reads from disk is full", nil, nil))
 		}
 		return true

@@ -190,7 +190,7 @@ func (b *Broker) answerPull(p *pull, state *loopState, look look) bool {
 	switch res.Status {
 	case engine.NeedCold:
 		q := *p
-		if !p.conn.Loop().Go(func() { b.pullCold(&q) }) {
+		if !b.cold.run(p.conn, func() { b.pullCold(&q) }) {
 			b.replyPull(p, res, remoting.SystemBusy, "the pool that reads from disk is full")
 		}
 		return true
