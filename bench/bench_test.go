@@ -267,3 +267,25 @@ func TestProc(t *testing.T) {
 		t.Errorf("%s: %+v, %v", d.Name, s, err)
 	}
 }
+
+func TestPullOnce(t *testing.T) {
+	b := startFake(t)
+	o := short(b)
+	if err := Fill(t.Context(), o, 100); err != nil {
+		t.Fatal(err)
+	}
+	var want int64
+	b.mu.Lock()
+	for _, records := range b.queues {
+		want += int64(len(records))
+	}
+	b.mu.Unlock()
+	o.Once, o.Warmup, o.Duration = true, 0, 5*time.Minute
+	r, err := Pull(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Messages != want || r.Seconds > 60 {
+		t.Errorf("pulled %d messages in %.0f s, want the %d there are, once", r.Messages, r.Seconds, want)
+	}
+}

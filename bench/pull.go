@@ -6,12 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ringmq/ringmq/remoting"
 )
 
-// Pull reads a topic again and again, o.Batch messages a request, one request in
-// flight on each connection. The topic must hold messages that Send put there;
+// Pull reads a topic again and again, or once (o.Once), o.Batch messages a
+// request, one request in flight on each connection. The topic must hold messages that Send put there;
 // o.Preload sends some first.
 func Pull(ctx context.Context, o Options) (res *Result, err error) {
 	o.Defaults()
@@ -143,14 +144,24 @@ func (d *pullDriver) frame(l *loop, c *conn, f []byte, now int64) error {
 		d.w.refused(code, d.cmd.Remark)
 		d.wrap(c, q)
 	}
-	if d.w.state != 2 {
+	switch {
+	case d.w.state == 2:
+	case len(d.queues[c.id]) > 0:
 		d.pull(l, c, now)
+	case d.flying == 0: // the last connection is through
+		d.w.to = min(d.w.to, now)
 	}
 	return nil
 }
 
-// wrap goes back to a queue's start and on to the connection's next queue.
+// wrap goes back to a queue's start and on to the connection's next queue; or
+// leaves the queue for good.
 func (d *pullDriver) wrap(c *conn, q int) {
+	queues, turn := &d.queues[c.id], &d.turn[c.id]
+	if d.o.Once {
+		*queues = slices.Delete(*queues, *turn, *turn+1)
+		*turn--
+	}
 	d.next[q] = d.min[q]
-	d.turn[c.id] = (d.turn[c.id] + 1) % len(d.queues[c.id])
+	*turn = (*turn + 1) % max(1, len(*queues))
 }

@@ -33,8 +33,9 @@ type Options struct {
 	Queues     int
 	Broker     string // the name requests carry
 	Group      string
-	Batch      int // pull: messages asked for
-	Preload    int // pull: messages sent first
+	Batch      int  // pull: messages asked for
+	Preload    int  // pull: messages sent first
+	Once       bool // pull: end with the queues, whatever Duration says
 }
 
 // Defaults fills what was left zero.

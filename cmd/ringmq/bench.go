@@ -44,6 +44,7 @@ answer, of an open loop (--rate) from the time a message was due.`,
 		benchMode("floor", "Bare pwrite and fdatasync in --dir", bench.Floor),
 		compareCommand(),
 		tortureCommand(),
+		fairnessCommand(),
 	)
 	return cmd
 }
@@ -91,6 +92,7 @@ func benchMode(name, short string, run func(context.Context, bench.Options) (*be
 	fl.StringVar(&f.o.Group, "group", "bench_consumer", "consumer group")
 	fl.IntVar(&f.o.Batch, "batch", 32, "messages asked for in one pull")
 	fl.IntVar(&f.o.Preload, "preload", 0, "messages to send before pulling")
+	fl.BoolVar(&f.o.Once, "once", false, "pull every queue once and end")
 	fl.IntVar(&f.o.Topics, "topics", 1000, "topics of the NameServer load")
 	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return cmd
@@ -160,5 +162,48 @@ writes a table of medians and ratios and all figures under --out. Measures:
 	f.StringSliceVar(&c.Measures, "measures", nil, "measures to run (default: all)")
 	f.StringSliceVar(&c.Systems, "systems", nil, "apache, ringmq (default: both)")
 	f.BoolVar(&quick, "quick", false, "one round of short loads")
+	return cmd
+}
+
+// fairnessCommand is `ringmq bench fairness`: what others feel of one that asks
+// for more than its share.
+func fairnessCommand() *cobra.Command {
+	c := compare.FairnessConfig{}
+	cmd := &cobra.Command{
+		Use:   "fairness",
+		Short: "Measure a low rate beside a flood and beside a cold catch-up",
+		Long: `Starts a broker of this binary on processors of its own and measures sends and
+messages end to end at a low rate: alone, beside a flood at half of what the
+broker takes, on another topic, and beside a consumer that catches up on
+messages that are not in memory. Each p99 should stay within 3 times the quiet
+one.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("bench: %w", err)
+			}
+			c.Binary, c.Progress = self, cmd.ErrOrStderr()
+			report, err := compare.Fairness(ctx, c)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), report)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Dir, "dir", "bench-scratch", "scratch directory; its disk is the one that is read cold")
+	f.StringVar(&c.Out, "out", "", "directory for the results (default: none are written)")
+	f.IntVar(&c.Rounds, "rounds", 3, "rounds of quiet, flooded, cold")
+	f.DurationVar(&c.Duration, "duration", 8*time.Second, "of one measurement")
+	f.DurationVar(&c.Warmup, "warmup", time.Second, "before each, not counted")
+	f.IntVar(&c.Rate, "rate", 500, "messages a second of each of the two measured loads")
+	f.IntVar(&c.ColdGB, "cold-gb", 5, "gigabytes to catch up on")
+	f.IntVar(&c.Ports, "ports", 26440, "first of the 32 ports used")
+	f.StringVar(&c.Note, "note", "", "a sentence about the machine, for the report")
 	return cmd
 }
