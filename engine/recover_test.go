@@ -158,6 +158,9 @@ func TestRecoverTorn(t *testing.T) {
 			edit(t, fs, last.LogOffset+20, seg, []byte{0, 0, 0, 0, 0, 0, 0, 77})
 		},
 		"storeTimestamp": func(t *testing.T, fs vfs.FS, last Item) { edit(t, fs, last.LogOffset+56, seg, make([]byte, 8)) },
+		"properties": func(t *testing.T, fs vfs.FS, last Item) { // a sector of them
+			edit(t, fs, (last.LogOffset+200+511)/512*512, seg, make([]byte, 512))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(vfs.NewMem())
@@ -171,7 +174,8 @@ func TestRecoverTorn(t *testing.T) {
 			for i := 10; i < 20; i++ {
 				send(t, s, "T", 0, fmt.Sprint(i))
 			}
-			last := send(t, s, "T", 0, "the torn one")
+			keys := []string{message.PropKeys, strings.Repeat("k", 1500)}
+			last := send(t, s, "T", 0, "the torn one", keys...)
 			behind := send(t, s, "U", 0, "intact, behind the torn one")
 			cfg.FS = killed(s)
 			mustClose(t, s)
@@ -190,7 +194,7 @@ func TestRecoverTorn(t *testing.T) {
 				}
 			}
 			// Written anew up to exactly where the intact one stood.
-			if again := send(t, s, "T", 0, "the whole one"[:12]); again.LogOffset != last.LogOffset || again.Len != last.Len {
+			if again := send(t, s, "T", 0, "the whole one"[:12], keys...); again.LogOffset != last.LogOffset || again.Len != last.Len {
 				t.Fatalf("the next record is at %d, +%d", again.LogOffset, again.Len)
 			}
 			s = crashReopen(t, s, cfg)
@@ -441,5 +445,35 @@ func TestRebuildBelowMark(t *testing.T) {
 	got := bodies(t, s, "T", 0)
 	if len(got) != 19 || got[4] != "m4" || got[5] != "m6" || got[18] != "m19" {
 		t.Errorf("messages after the rebuild: %v", got)
+	}
+}
+
+// TestUnsyncedEntriesAreNotBelieved crashes a store whose first dispatch mark
+// hasn't moved yet: of a queue's files, written and not synced, the later ones
+// are there and the first is zeros. All is built again from the log.
+func TestUnsyncedEntriesAreNotBelieved(t *testing.T) {
+	cfg := testConfig(vfs.NewMem())
+	cfg.ConsumeQueueBytes = 20 * 5
+	s := mustOpen(t, cfg)
+	for i := range 40 {
+		send(t, s, "T", 0, fmt.Sprint(i))
+	}
+	if err := s.queues.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.FS = killed(s)
+	mustClose(t, s)
+	f, err := cfg.FS.Open("/store/consumequeue/T/0/00000000000000000000", vfs.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, cfg.ConsumeQueueBytes), 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, cfg)
+	defer mustClose(t, s)
+	if d := cmp.Diff(numbered(0, 40), bodies(t, s, "T", 0)); d != "" {
+		t.Error(d)
 	}
 }
