@@ -412,3 +412,176 @@ func TestPopFilters(t *testing.T) {
 		t.Errorf("committed with nothing that matches: got %d, want 6", at)
 	}
 }
+
+func appendBatchItem(t *testing.T, dst []byte, body string) []byte {
+	t.Helper()
+	dst, err := message.AppendBatchItem(dst, message.BatchItem{Body: []byte(body)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+// In order one batch of a queue is in flight; a retry topic is never used.
+func TestPopInOrder(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	sendTo(t, c, "T", 0, "a", "b", "c", "d")
+	order := func(want remoting.ResponseCode, most int, invisible, poll int64, more ...string) *remoting.Command {
+		t.Helper()
+		return call(t, c, remoting.ReqPopMessage, want, nil, popFields("T", 0, most, invisible, poll, append([]string{"order", "true"}, more...)...)...)
+	}
+	resp := order(remoting.Success, 3, 400, 0, "attemptId", "one")
+	first := pops(t, resp)
+	if bodiesOf(first) != "a b c" || resp.GetString("reviveQid") != "999" || resp.GetString("orderCountInfo") != "0 0 0" {
+		t.Fatalf("first batch: got %s, reviveQid %s, orderCountInfo %q", bodiesOf(first), resp.GetString("reviveQid"), resp.GetString("orderCountInfo"))
+	}
+	order(remoting.PollingTimeout, 3, 400, 0)
+	// The attempt whose answer was lost gets the same again.
+	resp = order(remoting.Success, 3, 400, 0, "attemptId", "one")
+	if first = pops(t, resp); bodiesOf(first) != "a b c" || resp.GetString("orderCountInfo") != "0 0 0" {
+		t.Fatalf("the attempt again: got %s, orderCountInfo %q", bodiesOf(first), resp.GetString("orderCountInfo"))
+	}
+	ack(t, c, "T", first[1])
+	if at, _ := b.offsets.Get([]byte("T"), []byte("g"), 0); at != 0 {
+		t.Errorf("committed with a in flight: got %d", at)
+	}
+	ack(t, c, "T", first[0])
+	if at, _ := b.offsets.Get([]byte("T"), []byte("g"), 0); at != 2 {
+		t.Errorf("committed with c in flight: got %d, want 2", at)
+	}
+	// Held until the time of what was not acknowledged is over.
+	resp = order(remoting.Success, 3, 60_000, 10_000)
+	second := pops(t, resp)
+	if bodiesOf(second) != "c d" || resp.GetString("orderCountInfo") != "0 qo0%2 1;0 0 0" {
+		t.Fatalf("second batch: got %s, orderCountInfo %q", bodiesOf(second), resp.GetString("orderCountInfo"))
+	}
+	call(t, c, remoting.ReqAckMessage, remoting.Success, nil, ackFields("T", first[2])...) // expired
+	// A message the batch hasn't, by a good time.
+	fields := ackFields("T", second[1])
+	fields[slices.Index(fields, "offset")+1] = "4"
+	call(t, c, remoting.ReqAckMessage, remoting.MessageIllegal, nil, fields...)
+	// A changed time keeps the batch's; a pop that waits goes on when it is over.
+	answer := later(t, dial(t, b), remoting.ReqPopMessage, popFields("T", 0, 3, 60_000, 10_000, "order", "true")...)
+	waitFor(t, "parked", func() bool { return b.pollingOf("T", "g", 0) == 1 })
+	ack(t, c, "T", second[0])
+	resp = call(t, c, remoting.ReqChangeMessageInvisibleTime, remoting.Success, nil, ackFields("T", second[1], "invisibleTime", "300")...)
+	var ck remoting.PopCK
+	if err := ck.Parse([]byte(second[1].ck)); err != nil || resp.GetString("popTime") != fmt.Sprint(ck.PopMillis) || resp.GetString("reviveQid") != "999" {
+		t.Errorf("changed in order: popTime %s, reviveQid %s, want %d, 999", resp.GetString("popTime"), resp.GetString("reviveQid"), ck.PopMillis)
+	}
+	got := <-answer
+	third := pops(t, got)
+	if bodiesOf(third) != "d" || got.GetString("orderCountInfo") != "0 qo0%3 2;0 0 2" && got.GetString("orderCountInfo") != "0 qo0%3 1;0 0 1" {
+		t.Fatalf("third batch: got %s, orderCountInfo %q", bodiesOf(third), got.GetString("orderCountInfo"))
+	}
+	// All acknowledged wakes who waits for more.
+	answer = later(t, dial(t, b), remoting.ReqPopMessage, popFields("T", 0, 3, 60_000, 10_000, "order", "true")...)
+	waitFor(t, "parked", func() bool { return b.pollingOf("T", "g", 0) == 1 })
+	sendTo(t, c, "T", 0, "e")
+	ack(t, c, "T", third...)
+	if got := bodiesOf(pops(t, <-answer)); got != "e" {
+		t.Errorf("after all were acknowledged: got %s", got)
+	}
+	if b.topics.Find("%RETRY%g_T") != nil {
+		t.Error("an ordered pop made a retry topic")
+	}
+}
+
+func TestPeek(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	sendTo(t, c, "T", 0, "a", "b", "c")
+	peek := func(want remoting.ResponseCode, queue, most string) *remoting.Command {
+		t.Helper()
+		return call(t, c, remoting.ReqPeekMessage, want, nil, "consumerGroup", "g", "topic", "T", "queueId", queue, "maxMsgNums", most)
+	}
+	for range 2 { // it takes nothing
+		resp := peek(remoting.Success, "-1", "2")
+		if got := fmt.Sprint(bodies(t, resp)); got != "[a b]" || resp.GetString("restNum") != "3" {
+			t.Errorf("peeked %s, restNum %s", got, resp.GetString("restNum"))
+		}
+	}
+	peek(remoting.PullNotFound, "1", "2")
+	ps := popUntil(t, c, "T", 3, 300)
+	peek(remoting.PullNotFound, "0", "2")
+	waitFor(t, "all are on the retry topic", func() bool {
+		resp := later(t, c, remoting.ReqPeekMessage, "consumerGroup", "g", "topic", "T", "queueId", "1", "maxMsgNums", "32")
+		return len(bodies(t, <-resp)) == len(ps)
+	})
+}
+
+// With version 2 in use, what failed under version 1 is popped too, in answers
+// of its own.
+func TestPopBothRetryTopics(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	sendTo(t, c, "T", 0, "old")
+	popUntil(t, c, "T", 1, 50)
+	waitFor(t, "old is on the retry topic", func() bool { return b.topics.Find("%RETRY%g_T") != nil })
+	b.cfg.EnableRetryTopicV2 = true
+	sendTo(t, c, "T", 0, "new")
+	waitFor(t, "old is stored", func() bool { q := b.store.FindQueue("%RETRY%g_T", 0); return q != nil && q.Max() == 1 })
+	b.cfg.PopFromRetryProbability = 0
+	first := pops(t, call(t, c, remoting.ReqPopMessage, remoting.Success, nil, popFields("T", 0, 1, 50, 0)...))
+	if bodiesOf(first) != "new" {
+		t.Fatalf("popped %s before what failed", bodiesOf(first))
+	}
+	got := popUntil(t, c, "T", 2, 60_000)
+	if bodiesOf(got) != "new old" {
+		t.Fatalf("came back: %s", bodiesOf(got))
+	}
+	for _, p := range got {
+		var ck remoting.PopCK
+		if err := ck.Parse([]byte(p.ck)); err != nil || p.topic != "T" || (ck.Retry == '2') != (p.body == "new") {
+			t.Errorf("%s: handle %q, topic %s", p.body, p.ck, p.topic)
+		}
+	}
+	ack(t, c, "T", got...)
+	b.cfg.PopResponseReturnActualRetryTopic = true
+	sendTo(t, c, "T", 0, "third")
+	popUntil(t, c, "T", 1, 50)
+	if p := popUntil(t, c, "T", 1, 60_000)[0]; p.topic != "%RETRY%g+T" {
+		t.Errorf("popResponseReturnActualRetryTopic: got topic %s", p.topic)
+	}
+}
+
+// Deleting a topic or a group takes its pops and retry topics with it.
+func TestPopDeletions(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	sendTo(t, c, "T", 0, "a", "b")
+	popUntil(t, c, "T", 2, 50)
+	waitFor(t, "there is a retry topic", func() bool { return b.topics.Find("%RETRY%g_T") != nil })
+	call(t, c, remoting.ReqDeleteTopicInBroker, remoting.Success, nil, "topic", "T")
+	if b.topics.Find("%RETRY%g_T") != nil || b.pops.Flying() != 0 {
+		t.Errorf("after the topic's deletion: retry topic %v, %d in flight", b.topics.Find("%RETRY%g_T"), b.pops.Flying())
+	}
+	sendTo(t, c, "T", 0, "c")
+	ps := popUntil(t, c, "T", 1, 60_000)
+	if bodiesOf(ps) != "c" {
+		t.Errorf("popped of the new topic: %s", bodiesOf(ps))
+	}
+	call(t, c, remoting.ReqDeleteSubscriptionGroup, remoting.Success, nil, "groupName", "g", "cleanOffset", "true")
+	if b.pops.Flying() != 0 {
+		t.Errorf("after the group's deletion: %d in flight", b.pops.Flying())
+	}
+	if got := bodiesOf(popUntil(t, c, "T", 1, 60_000)); got != "c" {
+		t.Errorf("popped by the new group: %s", got)
+	}
+}
+
+// Above the threshold nothing is popped of a queue until something is
+// acknowledged.
+func TestPopThreshold(t *testing.T) {
+	b := startBroker(t, func(c *Config) { c.EnablePopMessageThreshold, c.PopInflightMessageThreshold = true, 2 })
+	c := dial(t, b)
+	sendTo(t, c, "T", 0, "a", "b", "c", "d")
+	ps := pops(t, call(t, c, remoting.ReqPopMessage, remoting.Success, nil, popFields("T", 0, 3, 60_000, 0)...))
+	resp := call(t, c, remoting.ReqPopMessage, remoting.PollingTimeout, nil, popFields("T", 0, 3, 60_000, 0)...)
+	if resp.GetString("restNum") != "1" {
+		t.Errorf("restNum over the threshold: got %s, want 1", resp.GetString("restNum"))
+	}
+	ack(t, c, "T", ps[0])
+	call(t, c, remoting.ReqPopMessage, remoting.Success, nil, popFields("T", 0, 3, 60_000, 0)...)
+}

@@ -1,5 +1,6 @@
 package interop;
 
+import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.protocol.RequestCode;
@@ -55,5 +56,9 @@ final class Compat {
         SubscriptionGroupConfig c = new SubscriptionGroupConfig();
         c.setGroupName(name);
         return c;
+    }
+
+    /** Steps that only this version has: none. */
+    static void add(List<Step> steps) {
     }
 }

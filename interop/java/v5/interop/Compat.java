@@ -1,5 +1,6 @@
 package interop;
 
+import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -46,5 +47,10 @@ final class Compat {
         SubscriptionGroupConfig c = new SubscriptionGroupConfig();
         c.setGroupName(name);
         return c;
+    }
+
+    /** Steps that only this version has. */
+    static void add(List<Step> steps) {
+        PopSteps.add(steps);
     }
 }
