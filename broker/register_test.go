@@ -34,6 +34,7 @@ type routeServer struct {
 	conns      []net.Conn
 	fail       bool // answer 1
 	orders     map[string]string
+	routes     map[string]*remoting.RouteData
 	mute       atomic.Bool // don't answer
 }
 
@@ -130,6 +131,11 @@ func (s *routeServer) answer(cmd *remoting.Command) (remoting.ResponseCode, []re
 		}
 		changed := fmt.Sprint(!s.registered || v != s.version)
 		return remoting.Success, []remoting.Field{{Key: []byte("changed"), Value: []byte(changed)}}, nil
+	case int32(remoting.ReqGetRouteInfoByTopic):
+		if route := s.routes[cmd.GetString("topic")]; route != nil {
+			return remoting.Success, nil, route.Append(nil, true)
+		}
+		return remoting.TopicNotExist, nil, nil
 	default:
 		s.t.Errorf("request %d", cmd.Code)
 	}

@@ -316,9 +316,12 @@ func (r *reviver) settle() {
 
 // moveCursor keeps the scan of a restart short.
 func (r *reviver) moveCursor() {
-	written := int64(r.b.store.Marks().Written)
-	if at := r.b.pops.Cursor(); at >= 0 && len(r.pending) == 0 && written-at > rescanBytesMax {
-		r.b.pops.SetCursor(written)
+	from := r.b.store.Marks().Written
+	if len(r.pending) > 0 {
+		from = r.pending[0].at
+	}
+	if at := r.b.pops.Cursor(); at >= 0 && int64(from)-at > rescanBytesMax {
+		r.b.pops.SetCursor(int64(from))
 	}
 }
 
