@@ -514,15 +514,17 @@ func TestPeek(t *testing.T) {
 // With version 2 in use, what failed under version 1 is popped too, in answers
 // of its own.
 func TestPopBothRetryTopics(t *testing.T) {
-	b := startBroker(t, nil)
+	dir := t.TempDir()
+	b := startBrokerIn(t, dir, nil)
 	c := dial(t, b)
 	sendTo(t, c, "T", 0, "old")
 	popUntil(t, c, "T", 1, 50)
-	waitFor(t, "old is on the retry topic", func() bool { return b.topics.Find("%RETRY%g_T") != nil })
-	b.cfg.EnableRetryTopicV2 = true
-	sendTo(t, c, "T", 0, "new")
 	waitFor(t, "old is stored", func() bool { q := b.store.FindQueue("%RETRY%g_T", 0); return q != nil && q.Max() == 1 })
-	b.cfg.PopFromRetryProbability = 0
+	stopBroker(t, b)
+	v2 := func(c *Config) { c.EnableRetryTopicV2, c.PopFromRetryProbability = true, 0 }
+	b = startBrokerIn(t, dir, v2)
+	c = dial(t, b)
+	sendTo(t, c, "T", 0, "new")
 	first := pops(t, call(t, c, remoting.ReqPopMessage, remoting.Success, nil, popFields("T", 0, 1, 50, 0)...))
 	if bodiesOf(first) != "new" {
 		t.Fatalf("popped %s before what failed", bodiesOf(first))
@@ -538,7 +540,9 @@ func TestPopBothRetryTopics(t *testing.T) {
 		}
 	}
 	ack(t, c, "T", got...)
-	b.cfg.PopResponseReturnActualRetryTopic = true
+	stopBroker(t, b)
+	b = startBrokerIn(t, dir, func(c *Config) { v2(c); c.PopResponseReturnActualRetryTopic = true })
+	c = dial(t, b)
 	sendTo(t, c, "T", 0, "third")
 	popUntil(t, c, "T", 1, 50)
 	if p := popUntil(t, c, "T", 1, 60_000)[0]; p.topic != "%RETRY%g+T" {

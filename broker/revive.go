@@ -53,6 +53,7 @@ type reviver struct {
 	due     []*pop.Queue
 	message message.Message
 	failing bool // said so; until something is put again
+	full    bool // said so; see sayFull
 }
 
 // A revival is one message on its way to its retry topic.
@@ -92,6 +93,7 @@ func (r *reviver) run() {
 		r.settle()
 		r.revive()
 		r.moveCursor()
+		r.sayFull()
 	}
 }
 
@@ -164,8 +166,7 @@ func (r *reviver) revive() {
 		}
 		again = false
 		now := r.b.now().UnixMilli()
-		r.due = r.due[:0]
-		r.b.pops.DueQueues(now, func(q *pop.Queue) { r.due = append(r.due, q) })
+		r.due = r.b.pops.DueQueues(r.due[:0], now)
 		for _, q := range r.due {
 			if q.OrderFree(now) {
 				r.b.popHolds.wake(q.Topic(), q.Group(), q.ID)
@@ -323,6 +324,15 @@ func (r *reviver) moveCursor() {
 	if at := r.b.pops.Cursor(); at >= 0 && int64(from)-at > rescanBytesMax {
 		r.b.pops.SetCursor(int64(from))
 	}
+}
+
+// sayFull says when pops begin to find nothing because of popFlyingMax.
+func (r *reviver) sayFull() {
+	full := r.b.pops.Flying() >= popFlyingMax
+	if full && !r.full {
+		r.log.Warn("too many messages are popped and not acknowledged: pops find nothing until some are", "inFlight", r.b.pops.Flying(), "limit", popFlyingMax)
+	}
+	r.full = full
 }
 
 // finish waits for what was put to become durable.

@@ -207,14 +207,23 @@ func (t *Table) each(fn func(q *Queue)) {
 	}
 }
 
-// DueQueues calls fn with the queues that have messages whose invisible time
+// DueQueues appends to dst the queues that have messages whose invisible time
 // is over, or an ordered batch that is free again, as of now.
-func (t *Table) DueQueues(now int64, fn func(q *Queue)) {
-	t.each(func(q *Queue) {
-		if q.due.Load() <= now {
-			fn(q)
+func (t *Table) DueQueues(dst []*Queue, now int64) []*Queue {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, g := range t.groups {
+		qs := g.queues.Load()
+		if qs == nil {
+			continue
 		}
-	})
+		for _, q := range *qs {
+			if q != nil && q.due.Load() <= now {
+				dst = append(dst, q)
+			}
+		}
+	}
+	return dst
 }
 
 // Cursor is the log offset from which on puts on retry topics may lie that the
