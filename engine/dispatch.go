@@ -175,8 +175,8 @@ func (s *Store) dispatchRecord(rec []byte, q *consumequeue.Queue, off message.Lo
 			s.queuesSeen++
 		}
 		e := consumequeue.Entry{LogOffset: off, Size: size, TagsCode: tags}
-		if n := message.InnerNum(rec); n > 1 {
-			e.Count = n
+		if message.SysFlagOf(rec)&message.SysFlagInnerBatch != 0 {
+			e.Count = message.InnerNum(rec)
 		}
 		q.Put(e, qoff, stored)
 	}
