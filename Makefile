@@ -33,7 +33,7 @@ bench: build ## ringmq beside Apache RocketMQ, one table with ratios under bench
 	bin/ringmq bench compare --out bench/results $(BENCHFLAGS)
 
 crash: ## the in-memory crash suite with many seeds
-	RINGMQ_CRASH_SEEDS=10000 $(GO) test ./engine -run Crash -timeout 120m
+	RINGMQ_CRASH_SEEDS=10000 $(GO) test ./engine ./consumequeue -run "Crash|Random" -timeout 120m
 
 mutants: ## break what keeps messages safe, one piece at a time: each must be seen by a test
 	RINGMQ_MUTANTS=1 $(GO) test ./internal/mutants -run TestMutants -count=1 -v -timeout 60m
