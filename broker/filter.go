@@ -96,5 +96,5 @@ func (b *Broker) renewHeld(r renewedSubscription) {
 // logConflict writes down that clients of one group subscribe differently.
 func (b *Broker) logConflict(c subscriptionConflict) {
 	b.log.Warn("clients of one consumer group subscribe a topic differently; each gets by its own subscription, "+
-		"but they share the queues: what one drops, the others never see", "consumerGroup", c.Group, "topic", c.Topic, "subscriptions", c.Variants)
+		"but they share the queues: what one drops, the others never see", "consumerGroup", c.Group, "topic", c.Topic, "subscriptions", c.describe())
 }

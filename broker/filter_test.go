@@ -134,6 +134,43 @@ func TestSQLErrors(t *testing.T) {
 	wantBodies(t, call(t, c, remoting.ReqPullMessage, remoting.Success, nil, subscribed("g", "T", 0, 1)...), "x")
 }
 
+// An expression that a pull carries is compiled once.
+func TestExpressionCostsNothing(t *testing.T) {
+	b := &Broker{cfg: &Config{PullConfig: PullConfig{EnablePropertyFilter: true}}}
+	for _, tt := range []struct{ kind, expr string }{{"", "*"}, {"TAG", "a || b"}, {"SQL92", "a > 1 AND color IN ('red','blue','a text of more than thirty-two bytes')"}} {
+		state, kind, expr := &loopState{}, []byte(tt.kind), []byte(tt.expr)
+		first, err := b.expression(state, kind, expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			if f, err := b.expression(state, kind, expr); f == nil && first != nil || err != nil {
+				t.Fatal(f, err)
+			}
+		}); n != 0 {
+			t.Errorf("%s %s: %v allocations", tt.kind, tt.expr, n)
+		}
+	}
+	// The table is bounded, and a text is not taken for the other kind's.
+	state := &loopState{}
+	for i := range 3 * filtersKept {
+		if _, err := b.expression(state, []byte("SQL92"), fmt.Append(nil, "a = ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(state.filters) > filtersKept {
+		t.Errorf("%d expressions are kept", len(state.filters))
+	}
+	sql, _ := b.expression(state, []byte("SQL92"), []byte("a"))
+	tags, _ := b.expression(state, []byte("TAG"), []byte("a"))
+	if _, isSQL := sql.(*filter.SQL); !isSQL {
+		t.Errorf("SQL92 gave a %T", sql)
+	}
+	if _, isTags := tags.(filter.Tags); !isTags {
+		t.Errorf("TAG gave a %T", tags)
+	}
+}
+
 func TestPropertyFilterOff(t *testing.T) {
 	b := startBroker(t, func(c *Config) { c.EnablePropertyFilter = false })
 	c := dial(t, b)
@@ -282,6 +319,9 @@ func TestDifferentSubscriptionsOfOneGroup(t *testing.T) {
 	}
 	if got := b.clients.conflicts("g"); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("conflicts\n%+v, want\n%+v", got, want)
+	}
+	if s := want[1].describe(); s != `"not subscribed" by 1, one is A; "SQL92 a IS NULL" by 1, one is B` {
+		t.Errorf("in the log: %s", s)
 	}
 	if n := b.clients.conflictsSeen.Load(); n != 2 {
 		t.Errorf("%d conflicts counted, want 2", n)

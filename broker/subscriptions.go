@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -182,6 +183,19 @@ type subscriptionConflict struct {
 type subscriptionVariant struct {
 	Wants   string   // tags, or kind and expression; empty: the topic isn't subscribed
 	Clients []string // ids, in order
+}
+
+// describe is the conflict in a line: what is wanted, by how many, one of them.
+func (c *subscriptionConflict) describe() string {
+	var parts []string
+	for _, v := range c.Variants {
+		wants := v.Wants
+		if wants == "" {
+			wants = "not subscribed"
+		}
+		parts = append(parts, fmt.Sprintf("%.200q by %d, one is %s", wants, len(v.Clients), v.Clients[0]))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // conflicts gives the topics that the clients of a group subscribe differently
