@@ -49,7 +49,7 @@ func batchQueue(e *env) string {
 	e.await(45*time.Second, "5 records are pushed", func() bool { return s.count() >= len(want) })
 	time.Sleep(300 * time.Millisecond)
 	equal("pushed", 0, len(missing(want, bodies(s.messages())))+s.count()-len(want))
-	s.settle()
+	s.leave()
 	return strconv.Itoa(len(want)) + " records"
 }
 

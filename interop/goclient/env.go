@@ -117,13 +117,15 @@ type sink struct {
 
 func (e *env) sink(group, topic, tags string, opts ...consumer.Option) *sink {
 	s := &sink{group: e.group(group), started: time.Now()}
-	s.PushConsumer = e.push(group, topic, tags, func(_ context.Context, ms ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.got = append(s.got, ms...)
-		return consumer.ConsumeSuccess, nil
-	}, opts...)
+	s.PushConsumer = e.push(group, topic, tags, s.take, opts...)
 	return s
+}
+
+func (s *sink) take(_ context.Context, ms ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, ms...)
+	return consumer.ConsumeSuccess, nil
 }
 
 func (s *sink) messages() []*primitive.MessageExt {

@@ -40,6 +40,7 @@ public final class Main {
         GroupSteps.add(steps);
         QuerySteps.add(steps);
         ReplySteps.add(steps);
+        FilterSteps.add(steps);
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);
