@@ -365,10 +365,14 @@ func (j *journal) load() error {
 		bytes []byte
 	}
 	var found []candidate
+	there := 0
 	for turn := range uint64(2) {
 		b, err := j.t.cfg.FS.ReadFile(j.path(turn))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
+		}
+		if len(b) > 0 {
+			there++
 		}
 		if len(b) >= journalStart && string(b[:len(journalMagic)]) == journalMagic {
 			found = append(found, candidate{binary.BigEndian.Uint64(b[len(journalMagic):]), b})
@@ -392,6 +396,9 @@ func (j *journal) load() error {
 		break
 	}
 	if j.file == nil {
+		if there > 0 {
+			j.t.cfg.Logger.Error("pop journals can't be read: groups pop again from their committed offsets on", "dir", j.t.cfg.Dir)
+		}
 		j.reset()
 		f := j.snapshot(j.turn + 1)
 		if f.err != nil {

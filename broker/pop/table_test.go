@@ -197,6 +197,32 @@ func TestJournalRefused(t *testing.T) {
 	}
 }
 
+// Files that are no journals are as none: a new one is begun.
+func TestNoJournal(t *testing.T) {
+	for _, content := range []string{"", "x", journalMagic, journalMagic + "12345678", journalMagic + "12345678" + strings.Repeat("\xff", 100)} {
+		mem := vfs.NewMem()
+		if err := vfs.MkdirAllSync(mem, "config"); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range journalNames {
+			if err := mem.WriteFileAtomic("config/"+name, []byte(content)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		table := openTable(t, mem, nil)
+		rng := rand.New(rand.NewPCG(7, 7))
+		for i := range 50 {
+			mutate(rng, table, int64(i))
+		}
+		if err := table.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := openTable(t, mem, nil).text(), table.text(); got != want {
+			t.Errorf("after files of %q: got %s\nwant %s", content, got, want)
+		}
+	}
+}
+
 // Whatever stands in the files, Open gives a table or an error, and never
 // panics.
 func FuzzReplay(f *testing.F) {
