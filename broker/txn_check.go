@@ -240,13 +240,13 @@ func (t *transactions) settleChecked(ups []checkUp) {
 	defer t.mu.Unlock()
 	close(t.checked)
 	t.checked = nil
+	before := t.stats.GivenUp
 	for i := range ups {
 		up, h := &ups[i], ups[i].half
 		stored := i < len(t.batch.Items) && t.batch.Items[i].Status.Stored()
 		switch {
 		case up.verdict == toGiveUp && stored:
 			t.end(h, givenUp, nil)
-			t.log.Warn("a transaction is given up: its producer was asked too often, or it is too old", "group", up.group, "to", meta.TransCheckMaxTopic, "origin", h.origin)
 		case up.verdict == toGiveUp:
 			h.state = halfPending
 			delete(t.ending, h)
@@ -264,6 +264,10 @@ func (t *transactions) settleChecked(ups []checkUp) {
 		default:
 			h.state = halfPending
 		}
+	}
+	if n := t.stats.GivenUp - before; n > 0 {
+		t.log.Warn("transactions given up: their producers were asked too often, or they are too old",
+			"transactions", n, "to", meta.TransCheckMaxTopic, "lastGroup", ups[len(ups)-1].group)
 	}
 }
 

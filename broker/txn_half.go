@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/ringmq/ringmq/broker/meta"
@@ -25,6 +26,12 @@ func (b *Broker) isRetry(found *sentProps, to *target) bool {
 func (b *Broker) halve(state *loopState, h *remoting.SendHeader, found *sentProps, to *target) error {
 	if b.cfg.RejectTransactionMessage {
 		return refuse(remoting.NoPermission, "the broker[%s] sending transaction message is forbidden: rejectTransactionMessage is true", b.cfg.BrokerIP1)
+	}
+	if found.delay != nil || found.timer != nil {
+		// A delay begins at the commit; a senseless one is refused now.
+		if _, err := b.postpone(slices.Clone(state.props), found, new(*to), state.nowMs()); err != nil {
+			return err
+		}
 	}
 	props := message.AppendPropertyBytes(state.props, message.PropTransactionID, found.uniqKey)
 	props = message.AppendProperty(props, message.PropRealTopic, to.topic.Name)

@@ -42,7 +42,7 @@ func (e opEntry) bytes() int {
 // An opMark is an op record in the log.
 type opMark struct {
 	at   message.QueueOffset // its own offset in the op queue
-	last message.QueueOffset // the highest half queue offset it names
+	last message.QueueOffset // the highest half queue offset it names; -1: none
 }
 
 // progress is how far transactions are through.
@@ -137,6 +137,9 @@ func (t *transactions) appendOp(ops []opEntry, from message.LogOffset) (message.
 	for _, e := range ops {
 		t.buf = append(strconv.AppendInt(t.buf, int64(e.queue), 10), ',')
 	}
+	if len(ops) == 0 {
+		t.buf = append(t.buf, "-1,"...) // names nothing, for either broker
+	}
 	props := message.AppendProperty(nil, message.PropTags, opTag)
 	props = message.AppendProperty(props, message.PropWait, "true")
 	t.batch.Reset()
@@ -153,6 +156,9 @@ func (t *transactions) appendOp(ops []opEntry, from message.LogOffset) (message.
 	if !item.Status.Stored() {
 		return 0, putError(item.Status, t.batch.Err)
 	}
+	t.lock()
+	t.scanFrom = from
+	t.mu.Unlock()
 	return item.QueueOffset, nil
 }
 
@@ -180,7 +186,7 @@ func (t *transactions) PutDone(*engine.Batch) { t.put <- struct{}{} }
 
 // settleOps closes the entries that an op record in the log names.
 func (t *transactions) settleOps(ops []opEntry, at message.QueueOffset) {
-	mark := opMark{at: at}
+	mark := opMark{at: at, last: -1}
 	t.lock()
 	for _, e := range ops {
 		mark.last = max(mark.last, e.queue)
@@ -197,6 +203,25 @@ func (t *transactions) settleOps(ops []opEntry, at message.QueueOffset) {
 			e.done(nil)
 		}
 	}
+}
+
+// boundScan keeps short what of the log a start would have to scan: while half
+// messages wait and none ends, an op record that names none says that.
+func (t *transactions) boundScan() {
+	t.lock()
+	due := len(t.halves) > 0 && len(t.ops) == 0 && int64(t.b.store.Marks().Written-t.scanFrom) > t.scanMax
+	t.mu.Unlock()
+	if !due {
+		return
+	}
+	ops, from := t.takeOps()
+	at, err := t.appendOp(ops, from)
+	if err != nil {
+		t.fail("the log takes no op records", err)
+		t.putBackOps(ops, err)
+		return
+	}
+	t.settleOps(ops, at)
 }
 
 // progress is how far transactions are through as of now: all entries below half

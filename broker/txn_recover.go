@@ -17,9 +17,10 @@ import (
 // recovery is the start of transactions over a store.
 type recovery struct {
 	t        *transactions
-	from, to message.QueueOffset // of the half queue
-	named    []uint64            // bit i: an op record names from+i
-	scan     message.LogOffset   // decisions at or behind it may have no op record; -1 when not known
+	from, to message.QueueOffset          // of the half queue
+	named    []uint64                     // bit i: an op record names from+i
+	below    map[message.QueueOffset]bool // that op records name below from
+	scan     message.LogOffset            // decisions at or behind it may have no op record; -1 when not known
 	byAt     map[message.LogOffset]*half
 }
 
@@ -30,7 +31,7 @@ type recovery struct {
 func (t *transactions) recover() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &recovery{t: t, scan: -1, byAt: map[message.LogOffset]*half{}}
+	r := &recovery{t: t, scan: -1, below: map[message.QueueOffset]bool{}, byAt: map[message.LogOffset]*half{}}
 	r.from, r.to = t.savedOffset(meta.HalfTopic, t.half), t.half.Max()
 	r.named = make([]uint64, (r.to-r.from+63)/64)
 	t.seen = r.to
@@ -62,10 +63,13 @@ func (t *transactions) savedOffset(topic string, q *consumequeue.Queue) message.
 func (r *recovery) readOps() error {
 	at := r.t.savedOffset(meta.OpHalfTopic, r.t.op)
 	err := r.each(r.t.op, at, r.t.op.Max(), func(q message.QueueOffset, m *message.Message) error {
-		mark := opMark{at: q}
+		mark := opMark{at: q, last: -1}
 		opNames(m, func(half message.QueueOffset) {
 			mark.last = max(mark.last, half)
-			if half >= r.from && half < r.to {
+			switch {
+			case half < r.from:
+				r.below[half] = true
+			case half < r.to:
 				r.named[(half-r.from)/64] |= 1 << ((half - r.from) % 64)
 			}
 		})
@@ -83,7 +87,10 @@ func (r *recovery) readOps() error {
 }
 
 func (r *recovery) isNamed(q message.QueueOffset) bool {
-	return q >= r.from && q < r.to && r.named[(q-r.from)/64]&(1<<((q-r.from)%64)) != 0
+	if q < r.from {
+		return r.below[q]
+	}
+	return q < r.to && r.named[(q-r.from)/64]&(1<<((q-r.from)%64)) != 0
 }
 
 // readHalves takes in the half messages that no op record names. Of the copies
@@ -154,14 +161,17 @@ func (r *recovery) alias(first message.QueueOffset, origin message.LogOffset) er
 
 // findEnds scans the log for what ended transactions that have no op record yet.
 func (r *recovery) findEnds() error {
+	r.t.scanFrom = r.t.b.store.Marks().Written
 	if len(r.byAt) == 0 {
 		return nil
 	}
 	// What ends a transaction lies behind its half message.
-	from := max(r.scan, slices.Min(slices.Collect(maps.Keys(r.byAt))))
-	if from > r.t.b.store.Marks().Written {
+	from := slices.Min(slices.AppendSeq(slices.Collect(maps.Keys(r.byAt)), maps.Keys(r.t.aliases)))
+	from = max(r.scan, from)
+	if from > r.t.scanFrom {
 		return nil
 	}
+	r.t.scanFrom = from
 	var m message.Message
 	return r.t.b.store.Scan(from, func(_ message.LogOffset, rec []byte) error {
 		if _, err := message.Decode(rec, &m); err != nil {
@@ -169,11 +179,14 @@ func (r *recovery) findEnds() error {
 		}
 		how, at := endOf(&m)
 		h := r.byAt[at]
+		if origin, ok := r.t.aliases[at]; ok {
+			h = r.t.halves[origin]
+		}
 		if how == 0 || h == nil {
 			return nil
 		}
 		// A client may write anything into a message's sysFlag.
-		half, err := r.t.b.store.ByOffset(at)
+		half, err := r.t.b.store.ByOffset(h.at)
 		if err != nil {
 			return err
 		}
@@ -181,7 +194,7 @@ func (r *recovery) findEnds() error {
 		if its, _ := message.Property(m.Properties, message.PropUniqKey); !bytes.Equal(ours, its) {
 			return nil
 		}
-		delete(r.byAt, at)
+		delete(r.byAt, h.at)
 		delete(r.t.halves, h.origin)
 		r.t.ended.note(h.origin, how)
 		r.t.through(opEntry{queue: h.queue, scan: h.at})

@@ -508,3 +508,92 @@ func TestProgressNeverLeads(t *testing.T) {
 		w.close()
 	})
 }
+
+func scanFrom(x *transactions) message.LogOffset {
+	x.lock()
+	defer x.mu.Unlock()
+	return x.scanFrom
+}
+
+// While half messages wait for long, a start needn't scan all of the log since.
+func TestScanIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		w := newTxnWorld(t, fs, nil)
+		w.x.lock()
+		w.x.scanMax = 10_000
+		w.x.mu.Unlock()
+		h := w.send("x", "CHECK_IMMUNITY_TIME_IN_SECONDS=100000")
+		for range 20 {
+			w.scheduleWorld.store("T", 0, 0, nil, strings.Repeat("x", 1000))
+			time.Sleep(time.Second)
+		}
+		w.want(meta.OpHalfTopic, 0, "-1,", "-1,") // after 10,000 bytes each
+		from := scanFrom(w.x)
+		if from < h.at+20_000 {
+			t.Errorf("a start would scan from %d", from)
+		}
+		crashed := fs.CrashClone(vfs.CrashPolicy{}, nil)
+		w.close()
+		w = newTxnWorld(t, crashed, nil)
+		if got := scanFrom(w.x); got != from {
+			t.Errorf("the start scanned from %d, want %d", got, from)
+		}
+		w.wantStats(TransactionStats{Pending: 1})
+		w.mustEnd(h, commitIt)
+		w.want("T", 1, "x")
+		w.close()
+	})
+}
+
+// A store that Apache's broker had meanwhile: its copies bear no origin, but for
+// those made while the checking time hasn't come, which name their first half
+// message; producers name that one too.
+func TestHalvesOfApache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		w := newTxnWorld(t, fs, nil)
+		var first []sentHalf
+		for i := range 5 {
+			first = append(first, w.send(fmt.Sprint("m", i), "CHECK_IMMUNITY_TIME_IN_SECONDS=1000"))
+		}
+		copyOf := func(s sentHalf) {
+			rec, err := w.b.store.ByOffset(s.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := setProperty(message.PropertiesOf(rec), message.PropTranPreparedQueueOffset, fmt.Sprint(s.queue))
+			w.scheduleWorld.store(meta.HalfTopic, 0, 0, p, s.body)
+		}
+		op := func(body string) {
+			w.scheduleWorld.store(meta.OpHalfTopic, 0, 0, message.AppendProperty(nil, message.PropTags, "d"), body)
+		}
+		w.mustEnd(first[4], commitIt) // after which Apache's broker copies it once more
+		w.close()
+		w = newTxnWorld(t, fs, nil)
+		for _, s := range first {
+			copyOf(s)
+		}
+		op("1,") // decided by its first
+		op("7")  // by its copy, as 4.x writes it
+		w.x.close()
+		w.b.offsets.Commit([]byte(meta.HalfTopic), []byte(transGroup), 0, 5)
+		w.b.offsets.Commit([]byte(meta.OpHalfTopic), []byte(transGroup), 0, 1)
+		w.b.transactions = newTransactions(w.b)
+		w.x = w.b.transactions
+		if err := w.x.recover(); err != nil {
+			t.Fatal(err)
+		}
+		w.x.start()
+		w.wantStats(TransactionStats{Pending: 2}) // m0 and m3
+		w.mustEnd(first[0], commitIt)
+		w.refused(first[0], rollItBack, remoting.SystemError, "was committed before")
+		for _, i := range []int{1, 2, 4} {
+			w.refused(first[i], commitIt, remoting.SystemError, "before")
+		}
+		w.mustEnd(first[3], rollItBack)
+		w.wantStats(TransactionStats{Committed: 1, RolledBack: 1, Refused: 4})
+		w.want("T", 1, "m4", "m0")
+		w.close()
+	})
+}

@@ -143,6 +143,21 @@ func TestProducersAreAskedInTurn(t *testing.T) {
 	}
 }
 
+// A time of its own counts from the commit on.
+func TestCommitWithTimer(t *testing.T) {
+	b := startBroker(t, nil)
+	c := dial(t, b)
+	sent := call(t, c, remoting.ReqSendMessageV2, remoting.Success, []byte("x"), sendFields("T", 0, tranProps+";TIMER_DELAY_MS=300")...)
+	time.Sleep(400 * time.Millisecond)
+	began := time.Now()
+	call(t, c, remoting.ReqEndTransaction, remoting.Success, nil, endFields("pg", sent, 8, false)...)
+	m := pullOne(t, c, "T", 0)
+	if took := time.Since(began); string(m.Body) != "x" || took < 290*time.Millisecond {
+		t.Errorf("%q came after %v", m.Body, took)
+	}
+	props(t, &m, map[string]string{"TRAN_MSG": "", "PGROUP": "pg"})
+}
+
 func TestTransactionalSends(t *testing.T) {
 	b := startBroker(t, nil)
 	c := dial(t, b)
@@ -162,6 +177,7 @@ func TestTransactionalSends(t *testing.T) {
 		t.Errorf("%s half messages, want 2", got)
 	}
 	call(t, c, remoting.ReqEndTransaction, remoting.Success, nil, endFields("pg", sent, 12, false)...) // the group of its header
+	call(t, c, remoting.ReqSendMessageV2, remoting.MessageIllegal, []byte("x"), sendFields("T", 0, "TRAN_MSG=true;DELAY=x")...)
 	long := fmt.Sprintf("TRAN_MSG=true;P=%0*d", 32767-200, 0)
 	call(t, c, remoting.ReqSendMessageV2, remoting.MessageIllegal, []byte("x"), sendFields("T", 0, long)...)
 	call(t, c, remoting.ReqSendMessageV2, remoting.NoPermission, []byte("x"), sendFields("RMQ_SYS_TRANS_HALF_TOPIC", 0, "")...)

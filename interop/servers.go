@@ -94,6 +94,10 @@ func (s *Servers) brokerConfig() string {
 		"enablePropertyFilter = true",      // Apache's default is false
 		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
 		"osPageCacheBusyTimeOutMills = 10000",
+		"transactionTimeOut = 2000",
+		"transactionCheckInterval = 2000",
+		"transactionCheckMax = 100",        // pending over restarts
+		"transactionOpBatchInterval = 500", // Apache asks again for decisions it has not written down
 		"",
 	}, "\n")
 }

@@ -60,11 +60,12 @@ func readFrame(r io.Reader) (*Frame, error) {
 }
 
 // Conn is a raw connection that pairs answers with requests by opaque. Call may run on many goroutines; requests of
-// the server's own are dropped. Close ends its reader.
+// the server's own go to asked. Close ends its reader.
 type Conn struct {
-	c    net.Conn
-	next atomic.Int32
-	done chan struct{} // closed by the reader when the connection is over
+	c     net.Conn
+	next  atomic.Int32
+	done  chan struct{} // closed by the reader when the connection is over
+	asked chan *Frame   // gets the server's own requests, when not nil; those it has no room for are dropped
 
 	mu      sync.Mutex // of the fields below, and one writer at a time
 	waiting map[int32]chan *Frame
@@ -72,13 +73,16 @@ type Conn struct {
 }
 
 // Dial connects.
-func Dial(ctx context.Context, addr string) (*Conn, error) {
+func Dial(ctx context.Context, addr string) (*Conn, error) { return dialAsked(ctx, addr, nil) }
+
+// dialAsked connects; asked gets the server's own requests.
+func dialAsked(ctx context.Context, addr string, asked chan *Frame) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{c: nc, done: make(chan struct{}), waiting: map[int32]chan *Frame{}}
+	c := &Conn{c: nc, done: make(chan struct{}), asked: asked, waiting: map[int32]chan *Frame{}}
 	go c.read()
 	return c, nil
 }
@@ -98,13 +102,18 @@ func (c *Conn) read() {
 			c.mu.Unlock()
 			return
 		}
+		if f.Flag&1 == 0 {
+			select {
+			case c.asked <- f:
+			default:
+			}
+			continue
+		}
 		c.mu.Lock()
 		w := c.waiting[f.Opaque]
-		if f.Flag&1 != 0 {
-			delete(c.waiting, f.Opaque)
-		}
+		delete(c.waiting, f.Opaque)
 		c.mu.Unlock()
-		if w != nil && f.Flag&1 != 0 {
+		if w != nil {
 			w <- f
 		}
 	}

@@ -46,6 +46,7 @@ public final class Main {
         RestartSteps.add(steps);
         GroupRestartSteps.add(steps);
         Compat.add(steps);
+        TxnSteps.add(steps);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null && !line.equals("quit"); line = in.readLine()) {
             runPhase(env, steps, line.substring("run ".length()));
