@@ -91,6 +91,7 @@ func (s *Servers) brokerConfig() string {
 		fmt.Sprintf("mappedFileSizeCommitLog = %d", s.SegmentBytes),
 		"registerNameServerPeriod = 10000", // the least there is
 		"messageDelayLevel = " + DelayLevels,
+		"recallMessageEnable = true",
 		"enablePropertyFilter = true",      // Apache's default is false
 		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
 		"osPageCacheBusyTimeOutMills = 10000",

@@ -272,6 +272,7 @@ var retrySteps = []step{
 	{"steady", "retry.later", retryLater},
 	{"steady", "retry.dlq", retryDLQ},
 	{"steady", "delay.level", delayLevel},
+	{"steady", "timer.delay", timerDelay},
 }
 
 // delivery is one delivery, and when it came.
@@ -368,5 +369,27 @@ func delayLevel(e *env) string {
 	got := bodies(s.messages())
 	slices.Sort(got)
 	equal("bodies", []string{"late0", "late1", "late2", "late3", "late4", "plain0"}, got)
+	return took.String()
+}
+
+// timerDelay sends messages with a time of their own, in the reverse order of
+// their times.
+func timerDelay(e *env) string {
+	topic := e.topic("timer", 1)
+	begin := time.Now()
+	for _, m := range []struct{ body, property, value string }{
+		{"seconds", "TIMER_DELAY_SEC", "5"},
+		{"at", "TIMER_DELIVER_MS", strconv.FormatInt(begin.UnixMilli()+3500, 10)},
+		{"millis", "TIMER_DELAY_MS", "1500"},
+	} {
+		msg := e.message(topic, 0, m.body)
+		msg.WithProperty(m.property, m.value)
+		_, err := e.producer().SendSync(e.ctx, msg)
+		must("send", err)
+	}
+	e.await(45*time.Second, "three come", func() bool { return e.offset(30, topic, 0, "") >= 3 })
+	took := time.Since(begin)
+	check(took > 4900*time.Millisecond, "the last came after %v", took)
+	equal("order", []string{"millis", "at", "seconds"}, bodies(e.drain(topic, 1)))
 	return took.String()
 }

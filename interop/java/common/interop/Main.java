@@ -37,6 +37,7 @@ public final class Main {
         PushSteps.add(steps);
         OrderSteps.add(steps);
         RetrySteps.add(steps);
+        TimerSteps.add(steps);
         GroupSteps.add(steps);
         QuerySteps.add(steps);
         ReplySteps.add(steps);

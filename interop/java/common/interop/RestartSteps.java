@@ -5,6 +5,7 @@ import static interop.Env.check;
 import static interop.Env.equal;
 import static interop.Env.message;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -45,6 +46,7 @@ final class RestartSteps {
             steps.add(new Step("after " + round, "query", r::afterQuery));
             steps.add(new Step("after " + round, "topics", r::afterTopics));
             steps.add(new Step("after " + round, "delay", r::afterDelay));
+            steps.add(new Step("after " + round, "timer", r::afterTimer));
         }
     }
 
@@ -77,6 +79,14 @@ final class RestartSteps {
         m.setDelayTimeLevel(18); // 15 s in the suite's broker files
         delayedAt = System.currentTimeMillis();
         env.producer().send(m);
+        // Due after the restart, in due order and not as they were sent; the first one while the broker is down.
+        for (int seconds : new int[] {20, 17, 5}) {
+            env.producer().send(TimerSteps.timed(delayTopic, "timed" + seconds, "TIMER_DELIVER_MS", delayedAt + seconds * 1000L));
+        }
+        if (Compat.RECALLS) {
+            SendResult back = env.producer().send(TimerSteps.timed(delayTopic, "recalled", "TIMER_DELAY_SEC", 15));
+            Compat.recall(env.producer(), delayTopic, Compat.recallHandle(back));
+        }
         Thread.sleep(1000);
         return "";
     }
@@ -157,8 +167,27 @@ final class RestartSteps {
                 millis = m.getStoreTimestamp() - delayedAt;
             }
         }
-        delayed.consumer.shutdown();
         check(millis >= 14_900, "delivered after " + millis + " ms");
         return millis + " ms";
+    }
+
+    /** Each timer is there once, none before its time, in due order; what was recalled isn't. */
+    private String afterTimer(Env env) throws Exception {
+        await(45, () -> "the timers come, have " + delayed.texts(), () -> delayed.texts().containsAll(List.of("timed5", "timed17", "timed20")));
+        delayed.consumer.shutdown();
+        StringBuilder late = new StringBuilder();
+        List<String> order = new ArrayList<>();
+        for (MessageExt m : env.drain(env.queue(delayTopic, 0))) {
+            String text = Env.text(m);
+            if (text.startsWith("timed")) {
+                order.add(text);
+                long millis = m.getStoreTimestamp() - delayedAt - 1000 * Integer.parseInt(text.substring("timed".length()));
+                check(millis >= -20, text + " came " + -millis + " ms before its time");
+                late.append(text).append(" +").append(millis).append(" ms ");
+            }
+            check(!text.equals("recalled"), "what was recalled came");
+        }
+        equal("timers", List.of("timed5", "timed17", "timed20"), order);
+        return late.toString();
     }
 }

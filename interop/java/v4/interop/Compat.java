@@ -3,6 +3,7 @@ package interop;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.protocol.RequestCode;
 import org.apache.rocketmq.common.protocol.header.CreateTopicRequestHeader;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
@@ -60,5 +61,17 @@ final class Compat {
 
     /** Steps that only this version has: none. */
     static void add(List<Step> steps) {
+    }
+
+    // ---- taking back delayed messages
+
+    static final boolean RECALLS = false;
+
+    static String recallHandle(SendResult r) {
+        throw new UnsupportedOperationException();
+    }
+
+    static String recall(DefaultMQProducer p, String topic, String handle) {
+        throw new UnsupportedOperationException();
     }
 }

@@ -4,6 +4,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
@@ -52,5 +53,17 @@ final class Compat {
     /** Steps that only this version has. */
     static void add(List<Step> steps) {
         PopSteps.add(steps);
+    }
+
+    // ---- taking back delayed messages
+
+    static final boolean RECALLS = true;
+
+    static String recallHandle(SendResult r) {
+        return r.getRecallHandle();
+    }
+
+    static String recall(DefaultMQProducer p, String topic, String handle) throws Exception {
+        return p.recallMessage(topic, handle);
     }
 }
