@@ -292,12 +292,10 @@ func (t *timer) act(item timerItem, now int64) error {
 // TimerMessageStore#buildDeleteKey, 5.3.)
 func cancelKey(topic, uniqKey string) string { return topic + "+" + uniqKey }
 
-// deliveredProps are the properties of a timer message as it leaves: without the
-// place it was on its way to, with the times it came and left.
-// (As TimerMessageStore#convert, 5.3.)
+// deliveredProps are the properties of a timer message as it leaves, with the
+// times it came and left. (As TimerMessageStore#convert, 5.3, which takes REAL_TOPIC
+// and REAL_QID off its map, but not off what it stores.)
 func deliveredProps(props []byte, stored, now int64) []byte {
-	props = message.DeleteProperty(nil, props, message.PropRealTopic)
-	props = message.DeleteProperty(props[:0], props, message.PropRealQueueID)
 	with := setProperty(props, message.PropTimerEnqueueMs, strconv.FormatInt(stored, 10))
 	with = setProperty(with, message.PropTimerDequeueMs, strconv.FormatInt(now, 10))
 	if len(with) > message.PropertiesBytesMax {

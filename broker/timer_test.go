@@ -77,7 +77,7 @@ func TestTimerDelivers(t *testing.T) {
 		for name, want := range map[string]string{
 			message.PropTimerDelaySec: "3", message.PropTimerOutMs: fmt.Sprint(sent + 3000), message.PropTags: "tag",
 			message.PropTimerEnqueueMs: fmt.Sprint(m.StoreMillis - 3000), message.PropTimerDequeueMs: fmt.Sprint(m.StoreMillis),
-			message.PropRealTopic: "", message.PropRealQueueID: "",
+			message.PropRealTopic: "T", message.PropRealQueueID: "1",
 		} {
 			if v, _ := message.Property(m.Properties, name); string(v) != want {
 				t.Errorf("property %s is %q, want %q", name, v, want)
