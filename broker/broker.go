@@ -134,6 +134,9 @@ func (b *Broker) open() (err error) {
 	close(locked)
 	b.clients = newClientTable(b.now, b.cfg.ChannelExpiredTimeout)
 	b.clients.keepSubscribers(b.tables.Subscribers)
+	if !b.cfg.UseServerSideResetOffset {
+		b.offsets.EndResets()
+	}
 	b.asks = newAsker()
 	b.notices = newNotifier(b.clients.consumerConns)
 	b.locks = newLockTable(b.now, b.tables.Locks)

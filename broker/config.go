@@ -106,6 +106,7 @@ type PullConfig struct {
 	MaxTransferCountOnMessageInMemory int   `key:"maxTransferCountOnMessageInMemory"`
 	MaxTransferBytesOnMessageInDisk   int   `key:"maxTransferBytesOnMessageInDisk"`
 	MaxTransferCountOnMessageInDisk   int   `key:"maxTransferCountOnMessageInDisk"`
+	UseServerSideResetOffset          bool  `key:"useServerSideResetOffset"`
 	DefaultQueryMaxNum                int   `key:"defaultQueryMaxNum"`
 	MaxMsgsNumBatch                   int   `key:"maxMsgsNumBatch"`
 }

@@ -164,7 +164,6 @@ var noEffectTuning = []config.Key{
 	inert("realTimeNotifyConsumerChange", config.Bool, "", "true", whyOther),
 	inert("enableDetailStat", config.Bool, "", "true", "no such statistics"),
 	inert("forwardTimeout", config.Int, "ms", "3000", whyOther),
-	inert("useServerSideResetOffset", config.Bool, "", "true", "resetting offsets does not exist yet"),
 	inert("consumerOffsetUpdateVersionStep", config.Int, "", "500", "every commit is journalled before it is answered"),
 	inert("delayOffsetUpdateVersionStep", config.Int, "", "200", "progress of delays is journalled"),
 	inert("validateSystemTopicWhenUpdateTopic", config.Bool, "", "true", whyOther),

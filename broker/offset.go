@@ -54,6 +54,9 @@ func handleUpdateConsumerOffset(b *Broker, r *request) (*response, error) {
 	if h.QueueID < 0 || h.QueueID > meta.QueueIDMax || h.CommitOffset < 0 {
 		return nil, refuse(remoting.InvalidParameter, "got queueId %d and commitOffset %d, want 0 to %d and at least 0", h.QueueID, h.CommitOffset, meta.QueueIDMax)
 	}
+	if b.offsets.ResetPending(topic, group, h.QueueID) {
+		return &response{remark: "Offset has been previously reset"}, nil
+	}
 	if r.cmd.IsOneway() {
 		b.offsets.Commit(topic, group, h.QueueID, h.CommitOffset)
 		return nil, nil

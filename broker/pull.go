@@ -54,6 +54,10 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 		b.refusePull(c, cmd, err)
 		return
 	}
+	if offset, ok := b.offsets.TakeReset(p.topic.Name, p.group.GroupName, h.QueueID); ok {
+		b.replyReset(&p, offset)
+		return
+	}
 	if h.SysFlag&remoting.PullCommitOffset != 0 {
 		b.offsets.Commit(h.Topic, h.ConsumerGroup, h.QueueID, h.CommitOffset)
 	}
@@ -241,8 +245,10 @@ func pullCode(res *engine.GetResult, offset message.QueueOffset) remoting.Respon
 	panic("BUG: a status of Get without a code: " + res.Status.String())
 }
 
-// beginPull begins an answer with the fields that every answer to a pull has.
-func beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) remoting.ReplyWriter {
+// beginPull begins an answer with the fields that every answer to a pull has,
+// and notes where the pull ended. Any goroutine.
+func (b *Broker) beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) remoting.ReplyWriter {
+	b.offsets.Pulled(p.topic.Name, p.group.GroupName, p.queue.ID(), int64(res.Next))
 	w := remoting.BeginReply(dst, p.to, code, remark)
 	// There is no slave to suggest: a master says 0 under slaveReadEnable=false,
 	// whatever brokerId and whichBrokerWhenConsumeSlowly of the group are.
@@ -255,14 +261,14 @@ func beginPull(dst []byte, p *pull, res *engine.GetResult, code remoting.Respons
 }
 
 func (b *Broker) replyPull(p *pull, res *engine.GetResult, code remoting.ResponseCode, remark string) {
-	w := beginPull(p.conn.Out(), p, res, code, remark)
+	w := b.beginPull(p.conn.Out(), p, res, code, remark)
 	p.conn.SetOut(w.End(0))
 }
 
 // replyFound sends messages: by sendfile where they lie together, else in one
 // gathered write.
 func (b *Broker) replyFound(p *pull, state *loopState, res *engine.GetResult) {
-	w := beginPull(state.head[:0], p, res, remoting.Success, res.Status.String())
+	w := b.beginPull(state.head[:0], p, res, remoting.Success, res.Status.String())
 	state.head = w.End(res.Bytes)
 	if res.Bytes/len(res.Ranges) >= sendfileRunBytes {
 		p.conn.SendFile(state.head, res.Ranges)
@@ -279,7 +285,7 @@ func (b *Broker) pullCold(p *pull) {
 	b.store.Get(&engine.GetRequest{Queue: p.queue, Offset: p.offset, MaxMsgs: p.maxMsgs, MaxBytes: p.maxBytes, Filter: p.filter, Cold: true}, &res)
 	defer res.Release()
 	code := pullCode(&res, p.offset)
-	w := beginPull(make([]byte, 0, 512+res.Bytes), p, &res, code, res.Status.String())
+	w := b.beginPull(make([]byte, 0, 512+res.Bytes), p, &res, code, res.Status.String())
 	if code != remoting.Success {
 		p.conn.Send(w.End(0))
 		return
@@ -289,7 +295,7 @@ func (b *Broker) pullCold(p *pull) {
 		at := len(frame)
 		frame = slices.Grow(frame, r.Len)[:at+r.Len]
 		if _, err := r.File.ReadAt(frame[at:], r.Off); err != nil {
-			w := beginPull(nil, p, &res, remoting.SystemError, "reading "+r.File.Name()+": "+err.Error())
+			w := b.beginPull(nil, p, &res, remoting.SystemError, "reading "+r.File.Name()+": "+err.Error())
 			p.conn.Send(w.End(0))
 			return
 		}

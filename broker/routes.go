@@ -59,6 +59,24 @@ var routes = []route{
 	{code: remoting.ReqLockBatchMQ, lane: netloop.OnLoop, handle: handleLockBatch},
 	{code: remoting.ReqUnlockBatchMQ, lane: netloop.OnLoop, handle: handleUnlockBatch},
 
+	{code: remoting.ReqGetConsumerConnectionList, lane: netloop.OnPool, handle: handleConsumerConnections},
+	{code: remoting.ReqGetProducerConnectionList, lane: netloop.OnPool, handle: handleProducerConnections},
+	{code: remoting.ReqGetAllProducerInfo, lane: netloop.OnPool, handle: handleAllProducers},
+	{code: remoting.ReqQueryTopicConsumeByWho, lane: netloop.OnPool, handle: handleTopicConsumers},
+	{code: remoting.ReqQueryTopicsByConsumer, lane: netloop.OnPool, handle: handleConsumerTopics},
+	{code: remoting.ReqQuerySubscriptionByConsumer, lane: netloop.OnPool, handle: handleConsumerSubscription},
+	{code: remoting.ReqGetConsumeStats, lane: netloop.OnPool, handle: handleConsumeStats},
+	{code: remoting.ReqGetBrokerConsumeStats, lane: netloop.OnPool, handle: handleBrokerConsumeStats},
+	{code: remoting.ReqQueryConsumeTimeSpan, lane: netloop.OnPool, handle: handleConsumeTimeSpan},
+	{code: remoting.ReqQueryCorrectionOffset, lane: netloop.OnPool, handle: handleCorrectionOffset},
+	{code: remoting.ReqQueryConsumeQueue, lane: netloop.OnPool, handle: handleQueryConsumeQueue},
+
+	{code: remoting.ReqInvokeBrokerToResetOffset, lane: netloop.OnPool, handle: handleResetOffset},
+	{code: remoting.ReqCloneGroupOffset, lane: netloop.OnPool, handle: handleCloneOffset},
+	{code: remoting.ReqInvokeBrokerToGetConsumerStatus, lane: netloop.OnPool, handle: handleConsumerStatus},
+	{code: remoting.ReqGetConsumerRunningInfo, lane: netloop.OnPool, handle: handleRunningInfo},
+	{code: remoting.ReqConsumeMessageDirectly, lane: netloop.OnPool, handle: handleConsumeDirectly},
+
 	{code: remoting.ReqQueryMessage, lane: netloop.OnPool, handle: handleQueryMessage},
 	{code: remoting.ReqViewMessageByID, lane: netloop.OnPool, handle: handleViewMessage},
 

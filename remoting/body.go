@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 )
 
@@ -106,16 +104,8 @@ type QueueOffsetTable struct {
 // Append writes the body with object keys, sorted by broker, topic and queue: the
 // one form that Java tools and the Go client both read.
 func (t *QueueOffsetTable) Append(dst []byte) []byte {
-	keys := slices.SortedFunc(maps.Keys(t.OffsetTable), compareQueues)
-	dst = append(dst, `{"offsetTable":{`...)
-	for i := range keys {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(keys[i].append(dst), ':')
-		dst = AppendInt(dst, t.OffsetTable[keys[i]])
-	}
-	return append(dst, '}', '}')
+	dst = append(dst, `{"offsetTable":`...)
+	return append(appendQueueMap(dst, t.OffsetTable, appendOffset), '}')
 }
 
 func compareQueues(a, b MessageQueue) int {
@@ -133,15 +123,11 @@ func ParseQueueOffsetTable(b []byte) (*QueueOffsetTable, error) {
 	if err := ParseBody(b, &raw); err != nil {
 		return nil, err
 	}
-	t := &QueueOffsetTable{OffsetTable: make(map[MessageQueue]int64, len(raw.OffsetTable))}
-	for k, v := range raw.OffsetTable {
-		var q MessageQueue
-		if err := ParseBody([]byte(k), &q); err != nil {
-			return nil, err
-		}
-		t.OffsetTable[q] = v
+	table, err := parseQueueMap(raw.OffsetTable)
+	if err != nil {
+		return nil, err
 	}
-	return t, nil
+	return &QueueOffsetTable{OffsetTable: table}, nil
 }
 
 // flexInt32 reads a number or a number in a string: the Go client writes codeSet

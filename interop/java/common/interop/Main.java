@@ -42,6 +42,7 @@ public final class Main {
         QuerySteps.add(steps);
         ReplySteps.add(steps);
         FilterSteps.add(steps);
+        ControlSteps.add(steps);
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);
