@@ -4,6 +4,7 @@ import (
 	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/engine"
 	"github.com/ringmq/ringmq/message"
+	"github.com/ringmq/ringmq/netloop"
 	"github.com/ringmq/ringmq/remoting"
 )
 
@@ -38,10 +39,7 @@ func handleResetOffset(b *Broker, r *request) (*response, error) {
 	}
 	written := make(chan error, 1)
 	b.offsets.Reset(h.Topic, h.Group, queues, func(err error) { written <- err })
-	b.holds.recheck(func(p *pull) bool {
-		_, reset := queues[p.queue.ID()]
-		return reset && p.group.GroupName == h.Group && p.topic.Name == h.Topic
-	})
+	b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, g *meta.Group) bool { return g.GroupName == h.Group && t.Name == h.Topic })
 	if err := <-written; err != nil {
 		return nil, err
 	}

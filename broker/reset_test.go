@@ -29,7 +29,7 @@ func fill(t *testing.T, c *rpc.Conn, queues, n int) {
 	}
 }
 
-func committed(t *testing.T, c *rpc.Conn, queue int) string {
+func committedAt(t *testing.T, c *rpc.Conn, queue int) string {
 	t.Helper()
 	return call(t, c, remoting.ReqQueryConsumerOffset, remoting.Success, nil,
 		"consumerGroup", "cg", "topic", "T", "queueId", fmt.Sprint(queue)).GetString("offset")
@@ -146,14 +146,14 @@ func TestResetIsTold(t *testing.T) {
 	if resp := commitOffset(t, c, 0, 5); string(resp.Remark) != "Offset has been previously reset" {
 		t.Errorf("a commit of before the reset: remark %q", resp.Remark)
 	}
-	if got := committed(t, c, 0); got != "0" {
+	if got := committedAt(t, c, 0); got != "0" {
 		t.Errorf("offset while the reset is pending: %s", got)
 	}
 	resp := pull(0, 5, remoting.PullOffsetMoved)
 	if resp.GetString("nextBeginOffset") != "0" || resp.GetString("maxOffset") != "5" || string(resp.Remark) != "OFFSET_RESET" {
 		t.Errorf("the pull that is told: %q %q", resp.Fields, resp.Remark)
 	}
-	if got := committed(t, c, 0); got != "0" {
+	if got := committedAt(t, c, 0); got != "0" {
 		t.Errorf("the pull that is told committed its own offset: %s", got)
 	}
 	pull(0, 0, remoting.Success)
@@ -167,7 +167,7 @@ func TestResetIsTold(t *testing.T) {
 	b = startBrokerIn(t, dir, nil)
 	c = dial(t, b)
 	joinGroup(t, c, "me@1")
-	if got := committed(t, c, 0); got != "2" {
+	if got := committedAt(t, c, 0); got != "2" {
 		t.Errorf("offset of queue 0 after a restart: %s, want 2", got)
 	}
 	pull(0, 2, remoting.Success)
@@ -209,7 +209,7 @@ func TestResetOnClients(t *testing.T) {
 		t.Errorf("forced, to the end: %q", got)
 	}
 	body()
-	if got := committed(t, c, 2); got != "2" {
+	if got := committedAt(t, c, 2); got != "2" {
 		t.Errorf("offset here after a reset on the clients: %s, want 2", got)
 	}
 	// C++ tools have the body in another form.
