@@ -23,7 +23,7 @@ func handleQueryMessage(b *Broker, r *request) (*response, error) {
 	if h.UniqueKey {
 		most = b.cfg.DefaultQueryMaxNum
 	}
-	recs, millis, offset, err := b.store.QueryByKey(h.Topic, h.Key, most, h.BeginTimestamp, h.EndTimestamp)
+	recs, millis, offset, err := b.store.QueryByKey(h.Topic, h.Key, most, queryBytesMax, h.BeginTimestamp, h.EndTimestamp)
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +35,6 @@ func handleQueryMessage(b *Broker, r *request) (*response, error) {
 		intField("indexLastUpdatePhyoffset", int64(offset)),
 	}}
 	for _, rec := range recs {
-		if len(resp.body)+len(rec) > queryBytesMax && len(resp.body) > 0 {
-			break
-		}
 		resp.body = append(resp.body, rec...)
 	}
 	return resp, nil

@@ -39,7 +39,9 @@ func handleResetOffset(b *Broker, r *request) (*response, error) {
 	}
 	written := make(chan error, 1)
 	b.offsets.Reset(h.Topic, h.Group, queues, func(err error) { written <- err })
-	b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, g *meta.Group) bool { return g.GroupName == h.Group && t.Name == h.Topic })
+	b.holds.recheck(func(_ *netloop.Conn, t *meta.Topic, g *meta.Group) bool {
+		return g.GroupName == h.Group && t.Name == h.Topic
+	})
 	if err := <-written; err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func check(s *Store, acks []ack, allowed map[string]bool) (map[string]bool, erro
 			return nil, fmt.Errorf("%w: at %d there is %.12s, want %.12s", errLost, a.log, message.BodyOf(rec), a.body)
 		}
 		if a.log%7 == 0 { // the index too, for some
-			recs, _, _, err := s.QueryByKey(a.topic, keyOf(a.body), 9, 0, math.MaxInt64)
+			recs, _, _, err := s.QueryByKey(a.topic, keyOf(a.body), 9, math.MaxInt, 0, math.MaxInt64)
 			if err != nil || len(recs) != 1 || string(message.BodyOf(recs[0])) != a.body {
 				return nil, fmt.Errorf("%w: key %s found %d records: %v", errLost, keyOf(a.body), len(recs), err)
 			}

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/ringmq/ringmq/commitlog"
 	"github.com/ringmq/ringmq/consumequeue"
@@ -135,18 +135,15 @@ func (s *Store) EarliestMillis(q *consumequeue.Queue) (int64, error) {
 
 // OffsetByTime searches q for a time. The lower boundary is the first message
 // stored at or after millis, the upper the last one stored at or before it.
-// After the last message both give Max (Apache's UPPER gives Max-1), before the
-// first LOWER gives Min and UPPER 0, as Apache; 0 for a queue that holds
-// nothing. Of an inner batch it is the first message. May wait for the disk.
+// After the last message LOWER gives Max, before the first it gives Min and
+// UPPER 0, as Apache. A queue whose messages are all gone has only its end to
+// give to LOWER; UPPER is 0 there, as both are for one that isn't there. Of an inner batch it is the first message. May wait for the disk.
 func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (message.QueueOffset, error) {
 	if q == nil {
 		return 0, nil
 	}
 	lo, hi := q.Min(), q.Max()
-	first, end := lo, hi
-	if first == end {
-		return 0, nil
-	}
+	first := lo
 	// The first offset whose message is stored at or after millis (upper: after
 	// millis). Fillers count with the message behind them.
 	for lo < hi {
@@ -165,7 +162,7 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 			hi = min(mid, rec.first)
 		}
 	}
-	if !upper || lo == end {
+	if !upper {
 		return lo, nil
 	}
 	if lo == first {
@@ -178,50 +175,49 @@ func (s *Store) OffsetByTime(q *consumequeue.Queue, millis int64, upper bool) (m
 	return lo - 1 - message.QueueOffset(e[0].Into), nil
 }
 
+// queryLooksMax bounds the records that one QueryByKey reads: messages whose
+// keys collide with the one that is looked for are easily made.
+const queryLooksMax = 10_000
+
 // QueryByKey gives copies of at most most records of topic that carry key as
-// UNIQ_KEY or as one of KEYS and were stored in [begin, end], milliseconds, the
-// newest first; and store time and log offset of the newest record dispatched.
-// Keys whose hashes collide do not come through. May wait for the disk.
-func (s *Store) QueryByKey(topic, key string, most int, begin, end int64) (recs [][]byte, lastMillis int64, lastOffset message.LogOffset, err error) {
+// UNIQ_KEY or as one of KEYS and were stored in [begin, end], milliseconds: the
+// newest that do, the oldest of them first, as Apache; and store time and log
+// offset of the newest record dispatched. Keys whose hashes collide neither
+// come through nor count. Where the records together have more than bytesMax
+// bytes the oldest stay out, all but the newest if need be. May wait for the
+// disk.
+func (s *Store) QueryByKey(topic, key string, most, bytesMax int, begin, end int64) (recs [][]byte, lastMillis int64, lastOffset message.LogOffset, err error) {
 	s.dispatchMu.Lock()
 	lastMillis, lastOffset = s.last.storeMillis, max(s.last.recAt, 0)
 	s.dispatchMu.Unlock()
 	if s.index == nil || most <= 0 || key == "" {
 		return nil, lastMillis, lastOffset, nil
 	}
-	offs, err := s.index.Query(topic, key, most, begin, end)
-	seen := message.LogOffset(-1)
-	for _, off := range offs {
-		if off == seen { // UNIQ_KEY and a KEY are equal
-			continue
-		}
-		seen = off
-		rec, rerr := s.recordAt(off, s.visible())
-		if rerr != nil {
-			if !errors.Is(rerr, ErrNoRecord) {
-				err = errors.Join(err, rerr)
+	var lost error
+	looks, bytes, visible := 0, 0, s.visible()
+	err = s.index.Query(topic, key, begin, end, func(off message.LogOffset) bool {
+		rec, rerr := s.recordAt(off, visible)
+		switch {
+		case rerr == nil:
+			if t := message.StoreMillisOf(rec); t >= begin && t <= end && string(message.TopicOf(rec)) == topic && hasKey(rec, key) {
+				if bytes += len(rec); bytes > bytesMax && len(recs) > 0 {
+					return false
+				}
+				recs = append(recs, rec)
 			}
-			continue // deleted with its segment, or cut
+		case errors.Is(rerr, ErrNoRecord): // deleted with its segment, or cut
+		default:
+			lost = errors.Join(lost, rerr)
 		}
-		if t := message.StoreMillisOf(rec); t < begin || t > end || string(message.TopicOf(rec)) != topic || !hasKey(rec, key) {
-			continue
-		}
-		recs = append(recs, rec)
-	}
-	return recs, lastMillis, lastOffset, err
+		looks++
+		return len(recs) < most && looks < queryLooksMax
+	})
+	slices.Reverse(recs)
+	return recs, lastMillis, lastOffset, errors.Join(err, lost)
 }
 
 // hasKey says whether key is the record's UNIQ_KEY or one of its KEYS.
-func hasKey(rec []byte, key string) bool {
-	props := message.PropertiesOf(rec)
-	if uniq, ok := message.Property(props, message.PropUniqKey); ok && string(uniq) == key {
-		return true
-	}
-	keys, _ := message.Property(props, message.PropKeys)
-	for part := range bytes.SplitSeq(keys, []byte(" ")) {
-		if string(part) == key {
-			return true
-		}
-	}
-	return false
+func hasKey(rec []byte, key string) (has bool) {
+	message.EachKey(rec, func(k []byte) { has = has || string(k) == key })
+	return has
 }

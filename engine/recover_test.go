@@ -126,11 +126,11 @@ func TestRecoverMissing(t *testing.T) {
 							}
 						}
 						for _, key := range []string{"u3", "u110", "k3", "k119"} {
-							if recs, _, _, err := s.QueryByKey("T", key, 10, 0, 1<<62); err != nil || len(recs) != 1 {
+							if recs, _, _, err := s.QueryByKey("T", key, 10, 1<<30, 0, 1<<62); err != nil || len(recs) != 1 {
 								t.Errorf("key %s: %d records, %v", key, len(recs), err)
 							}
 						}
-						if recs, _, _, err := s.QueryByKey("T", "all", 1000, 0, 1<<62); err != nil || len(recs) != n {
+						if recs, _, _, err := s.QueryByKey("T", "all", 1000, 1<<30, 0, 1<<62); err != nil || len(recs) != n {
 							t.Errorf("key all: %d records, %v", len(recs), err)
 						}
 						mustClose(t, s)

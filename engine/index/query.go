@@ -10,63 +10,69 @@ import (
 	"github.com/ringmq/ringmq/message"
 )
 
-// Query returns log offsets of records whose topic and key have the asked
+// Query gives take the log offsets of records whose topic and key have the asked
 // hash and that were stored in [begin, end] milliseconds, give or take a
-// second, newest first, at most max, each once. Whether a record really
-// carries the key is the caller's to check. What is Put and not yet swept is
-// found too. Any goroutine; waits for disks. After an error the offsets found
-// so far are good.
-func (x *Index) Query(topic, key string, max int, begin, end int64) ([]message.LogOffset, error) {
-	var found []message.LogOffset
-	hash := keyHash(topic, key)
+// second, newest first, each once, until take returns false. Whether a record
+// really carries the key is take's to check. What is Put and not yet swept is
+// found too. Any goroutine; waits for disks, and take may. After an error the
+// offsets given so far are good.
+func (x *Index) Query(topic, key string, begin, end int64, take func(message.LogOffset) bool) error {
+	w := walk{hash: keyHash(topic, key), begin: begin, end: end, last: -1, take: take}
 	for _, f := range slices.Backward(*x.files.Load()) {
 		x.mu.Lock()
 		h := f.header
 		x.mu.Unlock()
-		if len(found) >= max || h.count > 1 && h.endMillis < begin {
+		if w.over || h.count > 1 && h.endMillis < begin {
 			break // older files are older still
 		}
 		if h.count <= 1 || h.beginMillis > end {
 			continue
 		}
-		var err error
-		found, err = x.queryFile(f, h.beginMillis, hash, found, max, begin, end)
-		if err != nil && !errors.Is(err, errGone) {
-			return found, err
+		if err := x.queryFile(f, h.beginMillis, &w); err != nil && !errors.Is(err, errGone) {
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
-// queryFile follows the chain of hash's bucket in f.
-func (x *Index) queryFile(f *file, base int64, hash int32, found []message.LogOffset, max int, begin, end int64) ([]message.LogOffset, error) {
+// A walk is one Query under way.
+type walk struct {
+	hash       int32
+	begin, end int64
+	last       message.LogOffset // given last: a record's keys of one hash follow each other
+	over       bool              // take wants no more
+	take       func(message.LogOffset) bool
+}
+
+// queryFile follows the chain of the hash's bucket in f.
+func (x *Index) queryFile(f *file, base int64, w *walk) error {
 	r, err := x.acquire(f)
 	if err != nil {
-		return found, err
+		return err
 	}
 	defer x.release(f)
 	var b [entryBytes]byte
-	n, err := x.head(f, r, uint32(hash)%uint32(x.cfg.HashSlots), b[:slotBytes])
+	n, err := x.head(f, r, uint32(w.hash)%uint32(x.cfg.HashSlots), b[:slotBytes])
 	if err != nil {
-		return found, err
+		return err
 	}
-	for last := int32(math.MaxInt32); n > 0 && n < last && len(found) < max; {
+	for last := int32(math.MaxInt32); n > 0 && n < last && !w.over; {
 		if !x.recent(f, n, b[:]) {
 			if err := readFull(r, b[:], x.entriesAt(n)); err != nil {
-				return found, err
+				return err
 			}
 		}
 		e := decodeEntry(b[:])
 		from := base + 1000*int64(e.secs) // the record was stored in [from, from+1000)
-		if from+999 < begin {
+		if from+999 < w.begin {
 			break
 		}
-		if off := message.LogOffset(e.log); e.hash == hash && from <= end && !slices.Contains(found, off) {
-			found = append(found, off)
+		if off := message.LogOffset(e.log); e.hash == w.hash && from <= w.end && off != w.last {
+			w.last, w.over = off, !w.take(off)
 		}
 		last, n = n, e.prev
 	}
-	return found, nil
+	return nil
 }
 
 // head is the number of the newest entry in slot, 0 for none.

@@ -43,6 +43,7 @@ public final class Main {
         ReplySteps.add(steps);
         FilterSteps.add(steps);
         ControlSteps.add(steps);
+        PassSteps.add(steps);
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);

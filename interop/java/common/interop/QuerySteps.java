@@ -21,6 +21,8 @@ final class QuerySteps {
     static void add(List<Step> steps) {
         steps.add(new Step("steady", "query.key", QuerySteps::key));
         steps.add(new Step("steady", "query.ids", QuerySteps::ids));
+        steps.add(new Step("steady", "query.collide", QuerySteps::collide));
+        steps.add(new Step("steady", "query.time", QuerySteps::time));
     }
 
     static List<MessageExt> query(Env env, String topic, String key) throws Exception {
@@ -54,6 +56,36 @@ final class QuerySteps {
         } catch (MQClientException e) {
             check(String.valueOf(e.getMessage()).contains("no message") || e.getResponseCode() == 208, "unexpected: " + e);
         }
+        return "";
+    }
+
+    /** Keys with one hash, and keys that contain the separator of the index. */
+    private static String collide(Env env) throws Exception {
+        String topic = env.topic("collide", 1);
+        for (String key : new String[] {"Aa", "BB", "x#Aa", "x#BB", "AaAa", "BBBB"}) {
+            env.producer().send(new Message(topic, "T", key, key.getBytes()), env.queue(topic, 0));
+        }
+        await(20, "BBBB is found", () -> query(env, topic, "BBBB").size() == 1);
+        for (String key : new String[] {"Aa", "BB", "x#Aa", "x#BB", "AaAa", "BBBB"}) {
+            equal(key, List.of(key), Env.texts(query(env, topic, key)));
+        }
+        return "";
+    }
+
+    /** Offsets by time: nothing there, before the first, between two, behind the last. */
+    private static String time(Env env) throws Exception {
+        String topic = env.topic("bytime", 2);
+        long begin = System.currentTimeMillis() - 60_000;
+        equal("in an empty queue", 0L, env.puller().searchOffset(env.queue(topic, 1), begin));
+        env.send(topic, "early", 0, 3, 1);
+        Thread.sleep(100);
+        long middle = System.currentTimeMillis();
+        Thread.sleep(100);
+        env.send(topic, "late", 0, 4, 1);
+        env.awaitStored(topic, 1, 7);
+        equal("before the first", 0L, env.puller().searchOffset(env.queue(topic, 0), begin));
+        equal("between two", 3L, env.puller().searchOffset(env.queue(topic, 0), middle));
+        equal("behind the last", 7L, env.puller().searchOffset(env.queue(topic, 0), System.currentTimeMillis() + 60_000));
         return "";
     }
 
