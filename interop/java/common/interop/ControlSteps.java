@@ -8,6 +8,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -15,6 +16,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** What an operator does to consumers: offsets reset, skipped and cloned, clients listed and asked for their state. */
 final class ControlSteps {
+    /** By round, the consumers of groups that were reset before a restart. */
+    private static final Map<String, Sink> RESET = new ConcurrentHashMap<>();
+
     private ControlSteps() {
     }
 
@@ -25,6 +29,17 @@ final class ControlSteps {
         steps.add(new Step("steady", "control.lists", ControlSteps::lists));
         steps.add(new Step("steady", "control.stats", ControlSteps::stats));
         steps.add(new Step("steady", "control.client", ControlSteps::client));
+        for (String round : new String[] {"stop", "kill"}) { // before RestartSteps, whose steps leave the time to be saved
+            steps.add(new Step("before " + round, "reset.prepare", env -> prepareReset(env, round)));
+            steps.add(new Step("after " + round, "reset.begin", env -> beginReset(env, round)));
+        }
+    }
+
+    /** Steps that come last: clients that were reset take their time. */
+    static void addLast(List<Step> steps) {
+        for (String round : new String[] {"stop", "kill"}) {
+            steps.add(new Step("after " + round, "reset", env -> afterReset(env, round)));
+        }
     }
 
     /** The tools find a group's brokers by the route of its retry topic. */
@@ -204,5 +219,34 @@ final class ControlSteps {
         equal("deliveries", List.of("m0", "m0"), s.texts());
         s.consumer.shutdown();
         return "stacks of " + info.getJstack().length() + " characters";
+    }
+
+    /** A reset that no consumer has been told when the broker goes. */
+    private static String prepareReset(Env env, String round) throws Exception {
+        String group = "rereset" + round;
+        String topic = env.topic(group, 2);
+        env.send(topic, "m", 0, 10, 2);
+        Sink a = new Sink(env.newPush(group), topic, "*").start();
+        await(30, () -> "10 messages, have " + a.count(), () -> a.count() == 10);
+        awaitGroup(env, group);
+        awaitCommitted(env, group, topic, 2, 10);
+        a.consumer.shutdown();
+        equal("offsets after the reset", Map.of(env.queue(topic, 0), 0L, env.queue(topic, 1), 0L),
+            env.admin().resetOffsetByTimestamp(topic, env.group(group), 0, true));
+        return "";
+    }
+
+    private static String beginReset(Env env, String round) throws Exception {
+        String group = "rereset" + round;
+        RESET.put(round, new Sink(env.newPush(group), env.topicName(group), "*").start());
+        return "";
+    }
+
+    private static String afterReset(Env env, String round) throws Exception {
+        Sink b = RESET.get(round);
+        Set<String> want = Env.numbered("m", 0, 10);
+        await(50, () -> "all 10 again, have " + b.texts(), () -> new HashSet<>(b.texts()).equals(want));
+        b.consumer.shutdown();
+        return "";
     }
 }

@@ -47,6 +47,7 @@ public final class Main {
         ErrorSteps.add(steps);
         OutageSteps.add(steps);
         RestartSteps.add(steps);
+        ControlSteps.addLast(steps);
         GroupRestartSteps.add(steps);
         Compat.add(steps);
         TxnSteps.add(steps);
