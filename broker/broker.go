@@ -76,6 +76,8 @@ type Broker struct {
 	holds     *holdTable   // requests that wait for a message (hold.go)
 	cold      *coldLane    // reads that wait for the disk (cold.go)
 
+	broadcasts *broadcastTable // how far broadcast clients behind proxies are (broadcast.go)
+
 	transactions *transactions // half messages and their ends (txn.go)
 
 	pops     *pop.Table  // what groups have popped
@@ -137,7 +139,7 @@ func (b *Broker) open() (err error) {
 	if !b.cfg.UseServerSideResetOffset {
 		b.offsets.EndResets()
 	}
-	b.asks = newAsker()
+	b.asks, b.broadcasts = newAsker(), newBroadcastTable(b)
 	b.notices = newNotifier(b.clients.consumerConns)
 	b.locks = newLockTable(b.now, b.tables.Locks)
 	b.clients.changed = func(group string) {
@@ -147,7 +149,11 @@ func (b *Broker) open() (err error) {
 	}
 	b.clients.allowed, b.clients.conflict, b.clients.renewed = b.allowExpression, b.logConflict, b.renewHeld
 	b.clients.save = b.tables.Filters.Sync
-	b.clients.left, b.clients.scanned = b.locks.left, b.locks.expire
+	b.clients.left = b.locks.left
+	b.clients.scanned = func(now time.Time) {
+		b.locks.expire(now)
+		b.broadcasts.scan(now)
+	}
 	b.schedule, b.timer, b.registrar = newScheduler(b), newTimer(b), newRegistrar(b)
 	b.transactions = newTransactions(b)
 	b.holds = newHoldTable(b, holdsMax)

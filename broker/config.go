@@ -98,17 +98,19 @@ type SendConfig struct {
 
 // PullConfig is how consumers and queries are answered.
 type PullConfig struct {
-	LongPollingEnable                 bool  `key:"longPollingEnable"`
-	ShortPollingTimeMills             int64 `key:"shortPollingTimeMills"`
-	LitePullMessageEnable             bool  `key:"litePullMessageEnable"`
-	EnablePropertyFilter              bool  `key:"enablePropertyFilter"` // SQL92
-	MaxTransferBytesOnMessageInMemory int   `key:"maxTransferBytesOnMessageInMemory"`
-	MaxTransferCountOnMessageInMemory int   `key:"maxTransferCountOnMessageInMemory"`
-	MaxTransferBytesOnMessageInDisk   int   `key:"maxTransferBytesOnMessageInDisk"`
-	MaxTransferCountOnMessageInDisk   int   `key:"maxTransferCountOnMessageInDisk"`
-	UseServerSideResetOffset          bool  `key:"useServerSideResetOffset"`
-	DefaultQueryMaxNum                int   `key:"defaultQueryMaxNum"`
-	MaxMsgsNumBatch                   int   `key:"maxMsgsNumBatch"`
+	LongPollingEnable                 bool          `key:"longPollingEnable"`
+	ShortPollingTimeMills             int64         `key:"shortPollingTimeMills"`
+	LitePullMessageEnable             bool          `key:"litePullMessageEnable"`
+	EnablePropertyFilter              bool          `key:"enablePropertyFilter"` // SQL92
+	MaxTransferBytesOnMessageInMemory int           `key:"maxTransferBytesOnMessageInMemory"`
+	MaxTransferCountOnMessageInMemory int           `key:"maxTransferCountOnMessageInMemory"`
+	MaxTransferBytesOnMessageInDisk   int           `key:"maxTransferBytesOnMessageInDisk"`
+	MaxTransferCountOnMessageInDisk   int           `key:"maxTransferCountOnMessageInDisk"`
+	UseServerSideResetOffset          bool          `key:"useServerSideResetOffset"`
+	EnableBroadcastOffsetStore        bool          `key:"enableBroadcastOffsetStore"`
+	BroadcastOffsetExpireSecond       time.Duration `key:"broadcastOffsetExpireSecond"`
+	DefaultQueryMaxNum                int           `key:"defaultQueryMaxNum"`
+	MaxMsgsNumBatch                   int           `key:"maxMsgsNumBatch"`
 }
 
 // ScheduleConfig is delayed delivery, by level and at any time.

@@ -134,6 +134,8 @@ var pullKeys = []config.Key{
 	live(number("maxTransferCountOnMessageInMemory", "messages", "32", 1, 65535, "most messages of one pull's answer")),
 	live(number("maxTransferBytesOnMessageInDisk", "bytes", "65536", 1, 16*mib, "the same where the messages must come from the disk")),
 	live(number("maxTransferCountOnMessageInDisk", "messages", "8", 1, 65535, "the same where the messages must come from the disk")),
+	live(boolean("enableBroadcastOffsetStore", "true", "remember how far broadcast clients behind proxies have pulled")),
+	live(duration("broadcastOffsetExpireSecond", "s", "120", 1, dayMs/1000, "a client behind a proxy that has not pulled for so long is forgotten")),
 	boolean("useServerSideResetOffset", "true", "a reset of offsets waits here for each queue's next pull, online or not; false: consumers online are told (request 220)"),
 	live(number("defaultQueryMaxNum", "messages", "32", 1, 65535, "most messages of one query by key")),
 	live(number("maxMsgsNumBatch", "messages", "64", 1, 65535, "most index entries of one query by key")),

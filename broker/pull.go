@@ -58,6 +58,12 @@ func (b *Broker) servePull(c *netloop.Conn, cmd *remoting.Command) {
 		b.replyReset(&p, offset)
 		return
 	}
+	if h.RequestSource == remoting.SourceProxyBroadcast && b.cfg.EnableBroadcastOffsetStore {
+		if offset, ok := b.broadcasts.pull(&p, &h); ok {
+			b.replyReset(&p, offset)
+			return
+		}
+	}
 	if h.SysFlag&remoting.PullCommitOffset != 0 {
 		b.offsets.Commit(h.Topic, h.ConsumerGroup, h.QueueID, h.CommitOffset)
 	}

@@ -9,6 +9,10 @@ const (
 	PullLite         = int32(16) // a lite pull consumer
 )
 
+// SourceProxyBroadcast is the RequestSource of a proxy that pulls for a client
+// of a broadcast group.
+const SourceProxyBroadcast = int32(1)
+
 // PullHeader is the header of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Its
 // slices alias the command.
 type PullHeader struct {

@@ -38,7 +38,7 @@ func (k *keeper) load() error {
 	}
 	k.version, k.delayVersion = offsets.DataVersion, delay.DataVersion
 	for key, queues := range offsets.OffsetTable {
-		if strings.Count(key, string(keySeparator)) == 1 && len(key) <= keyBytesMax {
+		if strings.Count(strings.TrimSuffix(key, BroadcastSuffix), string(keySeparator)) == 1 && len(key) <= keyBytesMax {
 			k.offsets.load(key, queues)
 		}
 	}
@@ -166,8 +166,9 @@ func (k *keeper) encodeOffsets() []byte {
 	groups := map[string][]string{}
 	keys := sortedKeys(table)
 	for _, key := range keys {
-		topic, group, _ := strings.Cut(key, string(keySeparator))
-		groups[group] = append(groups[group], topic)
+		if topic, group, _ := strings.Cut(key, string(keySeparator)); !strings.HasSuffix(group, BroadcastSuffix) {
+			groups[group] = append(groups[group], topic)
+		}
 	}
 	b := remoting.MarshalBody(struct {
 		DataVersion   DataVersion         `json:"dataVersion"`

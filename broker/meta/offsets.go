@@ -16,8 +16,13 @@ const QueueIDMax = 1<<16 - 1
 // it.
 const keySeparator = '@'
 
-// keyBytesMax is the longest key: two names of 255 bytes.
-const keyBytesMax = 2*DerivedTopicBytesMax + 1
+// BroadcastSuffix makes of a group's name the one its broadcast clients' offsets
+// are kept under. Such names are in the table alone: no list of groups or topics
+// has them.
+const BroadcastSuffix = "@broadcast"
+
+// keyBytesMax is the longest key: two names of 255 bytes, and BroadcastSuffix.
+const keyBytesMax = 2*DerivedTopicBytesMax + 1 + len(BroadcastSuffix)
 
 // Offsets are the consumer groups' places: for each (topic, group, queueId) the
 // next queue offset to consume, as Apache's ConsumerOffsetManager keeps them.
@@ -282,7 +287,7 @@ func (o *Offsets) matching(pick func(topic, group string) (string, bool)) []stri
 	o.mu.RLock()
 	for key, e := range o.byKey {
 		topic, group, _ := strings.Cut(key, string(keySeparator))
-		if name, ok := pick(topic, group); ok && e.committed() {
+		if name, ok := pick(topic, group); ok && !strings.HasSuffix(group, BroadcastSuffix) && e.committed() {
 			out = append(out, name)
 		}
 	}
