@@ -111,7 +111,8 @@ func connections(list []clientInfo) []remoting.Connection {
 	return set
 }
 
-// handleConsumerConnections is GET_CONSUMER_CONNECTION_LIST (203).
+// handleConsumerConnections is GET_CONSUMER_CONNECTION_LIST (203). Where clients
+// of the group subscribe a topic differently it says so.
 func handleConsumerConnections(b *Broker, r *request) (*response, error) {
 	var h remoting.ConsumerGroupHeader
 	if err := h.Decode(r.cmd); err != nil {
@@ -125,6 +126,13 @@ func handleConsumerConnections(b *Broker, r *request) (*response, error) {
 	body.ConnectionSet = connections(b.clients.consumersOf(h.ConsumerGroup))
 	for topic, s := range b.clients.subscriptionsOf(h.ConsumerGroup) {
 		body.SubscriptionTable[topic] = s.data
+	}
+	for _, c := range b.clients.conflicts(h.ConsumerGroup) {
+		conflict := remoting.SubscriptionConflict{Topic: c.Topic}
+		for _, v := range c.Variants {
+			conflict.Variants = append(conflict.Variants, remoting.SubscriptionVariant{Clients: v.Clients, Wants: v.Wants})
+		}
+		body.SubscriptionConflicts = append(body.SubscriptionConflicts, conflict)
 	}
 	return &response{body: remoting.MarshalBody(body)}, nil
 }

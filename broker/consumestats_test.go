@@ -215,6 +215,16 @@ func TestClientLists(t *testing.T) {
 		consumers.MessageModel != remoting.ModelClustering || consumers.SubscriptionTable["T"].SubString != "a || b" {
 		t.Errorf("consumers: %+v", consumers)
 	}
+	if consumers.SubscriptionConflicts != nil {
+		t.Errorf("conflicts of one client: %+v", consumers.SubscriptionConflicts)
+	}
+	other := dial(t, b)
+	heartbeat(t, other, "other@1", "cg", "T", "c")
+	const conflicts = `"subscriptionConflicts":[{"topic":"T","variants":[{"clients":["me@1"],"wants":"a || b"},{"clients":["other@1"],"wants":"c"}]}]`
+	if got := string(call(t, c, remoting.ReqGetConsumerConnectionList, remoting.Success, nil, "consumerGroup", "cg").Body); !strings.Contains(got, conflicts) {
+		t.Errorf("consumers that subscribe differently: %s, want %s in it", got, conflicts)
+	}
+	other.Close()
 	for code, tc := range map[remoting.RequestCode]struct {
 		fields []string
 		want   string

@@ -154,13 +154,28 @@ type Connection struct {
 	Version    int32  `json:"version"`
 }
 
-// ConsumerConnection is the body of 203.
+// ConsumerConnection is the body of 203. SubscriptionConflicts is ours; Java's
+// tools pass over it.
 type ConsumerConnection struct {
-	ConnectionSet     []Connection                `json:"connectionSet"`
-	ConsumeFromWhere  string                      `json:"consumeFromWhere"`
-	ConsumeType       string                      `json:"consumeType"`
-	MessageModel      string                      `json:"messageModel"`
-	SubscriptionTable map[string]SubscriptionData `json:"subscriptionTable"`
+	ConnectionSet         []Connection                `json:"connectionSet"`
+	ConsumeFromWhere      string                      `json:"consumeFromWhere"`
+	ConsumeType           string                      `json:"consumeType"`
+	MessageModel          string                      `json:"messageModel"`
+	SubscriptionConflicts []SubscriptionConflict      `json:"subscriptionConflicts,omitempty"`
+	SubscriptionTable     map[string]SubscriptionData `json:"subscriptionTable"`
+}
+
+// SubscriptionConflict is a topic that clients of one group subscribe
+// differently.
+type SubscriptionConflict struct {
+	Topic    string                `json:"topic"`
+	Variants []SubscriptionVariant `json:"variants"` // the most frequent first
+}
+
+// SubscriptionVariant is one of the ways they do.
+type SubscriptionVariant struct {
+	Clients []string `json:"clients"`
+	Wants   string   `json:"wants"` // tags, or kind and expression; empty: the topic isn't subscribed
 }
 
 // ProducerConnection is the body of 204.
