@@ -183,7 +183,7 @@ func TestBatchOffsetByTime(t *testing.T) {
 		at           int64
 		lower, upper message.QueueOffset
 	}{
-		{0, 0, 0}, {10, 0, 3}, {11, 7, 3}, {20, 7, 7}, {30, 12, 7}, {40, 12, 18}, {41, 18, 18},
+		{0, 0, 0}, {10, 0, 3}, {11, 7, 3}, {20, 7, 7}, {30, 12, 7}, {40, 12, 12}, {41, 18, 12},
 	} {
 		lower, err1 := s.OffsetByTime(q, base+tc.at, false)
 		upper, err2 := s.OffsetByTime(q, base+tc.at, true)
