@@ -147,7 +147,7 @@ func passTrace(e *env) string {
 	e.awaitf(40*time.Second, func() string { return "the traced message comes" }, func() bool { return s.count() == 1 })
 	var seen string
 	e.awaitf(40*time.Second, func() string { return fmt.Sprintf("the traces of %s are found, have %q", r.MsgID, seen) }, func() bool {
-		f := e.ask(12, map[string]string{"topic": "RMQ_SYS_TRACE_TOPIC", "key": r.MsgID, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": fmt.Sprint(int64(1)<<62)})
+		f := e.ask(12, map[string]string{"topic": "RMQ_SYS_TRACE_TOPIC", "key": r.MsgID, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": fmt.Sprint(int64(1) << 62)})
 		seen = string(f.Body)
 		return strings.Contains(seen, "Pub\x01") && strings.Contains(seen, "SubAfter\x01")
 	})
