@@ -68,12 +68,19 @@ func TestBroadcastBehindProxy(t *testing.T) {
 	if n := len(b.broadcasts.groups); n != 0 {
 		t.Errorf("%d groups are left after their clients have gone", n)
 	}
-	// A pull without a proxy, or with the feature off, is an ordinary one.
-	b.cfg.EnableBroadcastOffsetStore = false
-	if got := proxyPull(t, c, "another", -1); got != "21 0" {
-		t.Errorf("with enableBroadcastOffsetStore=false: %s, want 21 0", got)
-	}
 	if slices.Contains(b.offsets.Topics("cg@broadcast"), "T") {
 		t.Error("the offsets of broadcast clients are listed")
+	}
+}
+
+// With the feature off a proxy's pull is like any other.
+func TestBroadcastOffsetsOff(t *testing.T) {
+	b := startBroker(t, func(c *Config) { c.EnableBroadcastOffsetStore = false })
+	c := dial(t, b)
+	fill(t, c, 1, 3)
+	for offset, want := range map[int64]string{2: "0 3", -1: "21 0"} {
+		if got := proxyPull(t, c, "me", offset); got != want {
+			t.Errorf("at %d: %s, want %s", offset, got, want)
+		}
 	}
 }
