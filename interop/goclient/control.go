@@ -36,15 +36,10 @@ func (e *env) reset(group, topic, millis string) {
 	equal("answer to the reset: "+f.Remark, 0, f.Code)
 }
 
-func (e *env) awaitCommitted(group, topic string, queues int, n int64) {
-	var sum int64
-	e.awaitf(40*time.Second, func() string { return fmt.Sprintf("offsets of %s add up to %d, not %d", group, n, sum) }, func() bool {
-		sum = 0
-		for q := range queues {
-			sum += max(0, e.offset(14, topic, q, e.group(group)))
-		}
-		return sum == n
-	})
+// committed waits until the broker has the consumer's offsets: they add up to n.
+func (s *sink) committed(e *env, topic string, queues int, n int64) {
+	persister := s.PushConsumer.(interface{ PersistConsumerOffset() error })
+	e.awaitCommitted(topic, queues, s.group, n, persister.PersistConsumerOffset)
 }
 
 // resetOnline: a consumer at work goes back to the beginning.
@@ -53,7 +48,7 @@ func resetOnline(e *env) string {
 	e.send(topic, "m", 0, 20, 2)
 	s := e.sink("reset", topic, "*")
 	e.awaitf(40*time.Second, func() string { return fmt.Sprint("20 messages, have ", s.count()) }, func() bool { return s.count() == 20 })
-	e.awaitCommitted("reset", topic, 2, 20)
+	s.committed(e, topic, 2, 20)
 	s.clear()
 	begin := time.Now()
 	e.reset("reset", topic, "0")
@@ -61,8 +56,8 @@ func resetOnline(e *env) string {
 		return slices.Equal(set(s.messages()), numbered("m", 0, 20))
 	})
 	took := time.Since(begin).Round(time.Millisecond)
-	e.awaitCommitted("reset", topic, 2, 20)
-	s.settle()
+	s.committed(e, topic, 2, 20)
+	s.leave()
 	return fmt.Sprint("after ", took)
 }
 
@@ -72,8 +67,8 @@ func resetOffline(e *env) string {
 	e.send(topic, "m", 0, 1, 1)
 	a := e.sink("skip", topic, "*")
 	e.awaitf(40*time.Second, func() string { return "the first message" }, func() bool { return a.count() == 1 })
-	e.awaitCommitted("skip", topic, 1, 1)
-	a.settle()
+	a.committed(e, topic, 1, 1)
+	a.leave()
 	e.send(topic, "backlog", 0, 10, 1)
 	e.awaitStored(topic, 1, 11)
 	e.reset("skip", topic, "-1")
@@ -83,7 +78,7 @@ func resetOffline(e *env) string {
 	e.awaitf(50*time.Second, func() string { return fmt.Sprint("the fresh ones, have ", set(b.messages())) }, func() bool {
 		return len(missing(numbered("fresh", 0, 5), set(b.messages()))) == 0
 	})
-	b.settle()
+	b.leave()
 	equal("only the fresh ones", numbered("fresh", 0, 5), set(b.messages()))
 	return ""
 }
@@ -110,7 +105,7 @@ func controlClient(e *env) string {
 	equal("consumed on demand: "+done.Remark, 0, done.Code)
 	e.await(20*time.Second, "the message comes once more", func() bool { return s.count() == 2 })
 	equal("deliveries", []string{"m0", "m0"}, bodies(s.messages()))
-	s.settle()
+	s.leave()
 	return fmt.Sprintf("%.100s", done.Body)
 }
 
@@ -129,7 +124,7 @@ func passNamespace(e *env) string {
 	e.awaitf(40*time.Second, func() string { return fmt.Sprint("all of the namespace, have ", set(s.messages())) }, func() bool {
 		return slices.Equal(set(s.messages()), numbered("m", 0, 6))
 	})
-	s.settle()
+	s.leave()
 	return ""
 }
 
@@ -151,6 +146,6 @@ func passTrace(e *env) string {
 		seen = string(f.Body)
 		return strings.Contains(seen, "Pub\x01") && strings.Contains(seen, "SubAfter\x01")
 	})
-	s.settle()
+	s.leave()
 	return ""
 }
