@@ -92,7 +92,7 @@ func (s *Servers) brokerConfig() string {
 		"registerNameServerPeriod = 10000", // the least there is
 		"messageDelayLevel = " + DelayLevels,
 		"recallMessageEnable = true",
-		"enablePropertyFilter = true",      // Apache's default is false
+		"enablePropertyFilter = true", // Apache's default is false
 		"enablePropertyFilter = true", // Apache's default is false
 		"traceTopicEnable = true",
 		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
