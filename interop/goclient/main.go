@@ -34,7 +34,7 @@ func main() {
 	}
 	e := newEnv(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	var steps []step
-	for _, s := range [][]step{topicSteps, sendSteps, batchSteps, pullSteps, pushSteps, orderSteps, retrySteps, groupSteps, replySteps, filterSteps, errorSteps, txnSteps} {
+	for _, s := range [][]step{topicSteps, sendSteps, batchSteps, pullSteps, pushSteps, orderSteps, retrySteps, groupSteps, replySteps, controlSteps, filterSteps, errorSteps, txnSteps} {
 		steps = append(steps, s...)
 	}
 	steps = slices.Concat(steps, outageSteps(), restartSteps(), groupRestartSteps(), txnRestartSteps())
