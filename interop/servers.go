@@ -93,7 +93,6 @@ func (s *Servers) brokerConfig() string {
 		"messageDelayLevel = " + DelayLevels,
 		"recallMessageEnable = true",
 		"enablePropertyFilter = true", // Apache's default is false
-		"enablePropertyFilter = true", // Apache's default is false
 		"traceTopicEnable = true",
 		"waitTimeMillsInSendQueue = 10000", // two cores and two JVMs: Apache must not refuse because it is slow
 		"osPageCacheBusyTimeOutMills = 10000",
