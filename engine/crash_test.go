@@ -108,8 +108,10 @@ func (c *crasher) life(wrap func(vfs.FS) vfs.FS, device commitDevice, work func(
 	if err != nil {
 		return errors.Join(err, s.Close(context.Background()))
 	}
+	c.mu.Lock()
 	c.allowed = found // what was cut stays away
 	c.moments = nil
+	c.mu.Unlock()
 	work(s)
 	if err := s.Close(context.Background()); err != nil {
 		return err
