@@ -171,7 +171,10 @@ final class RestartSteps {
         return millis + " ms";
     }
 
-    /** Each timer is there once, none before its time, in due order; what was recalled isn't. */
+    /**
+     * Each timer is there once, none before its time, in due order; what was recalled isn't. Apache cuts a timer's time
+     * to the second when it stores it, which shows where another broker delivers it.
+     */
     private String afterTimer(Env env) throws Exception {
         await(45, () -> "the timers come, have " + delayed.texts(), () -> delayed.texts().containsAll(List.of("timed5", "timed17", "timed20")));
         delayed.consumer.shutdown();
@@ -182,7 +185,7 @@ final class RestartSteps {
             if (text.startsWith("timed")) {
                 order.add(text);
                 long millis = m.getStoreTimestamp() - delayedAt - 1000 * Integer.parseInt(text.substring("timed".length()));
-                check(millis >= -20, text + " came " + -millis + " ms before its time");
+                check(millis >= -1_020, text + " came " + -millis + " ms before its time");
                 late.append(text).append(" +").append(millis).append(" ms ");
             }
             check(!text.equals("recalled"), "what was recalled came");
