@@ -171,27 +171,27 @@ func TestQueryAssignment(t *testing.T) {
 	if got := ask("T", "c1", "AVG", cluster); got != popped {
 		t.Errorf("in mode POP: got %s", got)
 	}
-	b.cfg.DefaultMessageRequestMode = "POP"
-	if got := ask("%RETRY%g", "c1", "AVG", cluster); !strings.HasPrefix(got, "PULL:") {
-		t.Errorf("a retry topic: got %s", got)
-	}
-	b.cfg.DefaultMessageRequestMode = "PULL"
 	saved, err := os.ReadFile(filepath.Join(dir, "config", "messageRequestMode.json"))
 	if err != nil || strings.Join(strings.Fields(string(saved)), "") != `{"messageRequestModeMap":{"T":{"g":{"consumerGroup":"g","mode":"POP","popShareQueueNum":0,"topic":"T"}}}}` {
 		t.Errorf("messageRequestMode.json: %v %s", err, saved)
 	}
-	stopBroker(t, b)
-	b = startBrokerIn(t, dir, with)
-	c = dial(t, b)
-	popHeartbeat(t, c, "c1", "g", "T")
-	if got := ask("T", "c1", "AVG", cluster); got != popped {
-		t.Errorf("after a restart: got %s", got)
+	restart := func(change func(c *Config)) {
+		stopBroker(t, b)
+		b = startBrokerIn(t, dir, func(c *Config) { with(c); change(c) })
+		c = dial(t, b)
+		popHeartbeat(t, c, "c1", "g", "T")
 	}
-	b.cfg.ServerLoadBalancerEnable = false
+	restart(func(c *Config) { c.ServerLoadBalancerEnable = false })
 	if got := ask("T", "c1", "AVG", cluster); got != "POP:broker-t/0 POP:broker-t/1 POP:other/0" {
 		t.Errorf("serverLoadBalancerEnable=false: got %s", got)
 	}
-	b.cfg.ServerLoadBalancerEnable = true
+	restart(func(c *Config) { c.DefaultMessageRequestMode = "POP" })
+	if got := ask("T", "c1", "AVG", cluster); got != popped {
+		t.Errorf("after a restart: got %s", got)
+	}
+	if got := ask("%RETRY%g", "c1", "AVG", cluster); !strings.HasPrefix(got, "PULL:") {
+		t.Errorf("a retry topic: got %s", got)
+	}
 	// While no NameServer answers what is known goes on.
 	server.mu.Lock()
 	server.fail = true

@@ -27,6 +27,7 @@ func openPopBroker(t *testing.T, fs vfs.FS, flush string) *Broker {
 	cfg.StorePathRootDir, cfg.StorePathCommitLog, cfg.BrokerName, cfg.BrokerIP1, cfg.BrokerIP2 = "store", "", "broker-t", "127.0.0.1", "127.0.0.1"
 	cfg.MappedFileSizeCommitLog, cfg.MaxMessageSize, cfg.FlushDiskType, cfg.FlushEngine = 1<<20, 64<<10, flush, "syscall"
 	cfg.MessageIndexEnable, cfg.NamesrvAddr = false, ""
+	cfg.PopResponseReturnActualRetryTopic = true // the topic tells where a message was popped
 	cfg.Complete()
 	b, err := newBroker(cfg, fs, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -77,7 +78,6 @@ func (w *popWorld) pop(most int, invisible int64) (all []taken) {
 	r := &w.state.popping
 	r.begin(w.b, p, w.state, time.Now().UnixMilli())
 	r.cold = true
-	w.b.cfg.PopResponseReturnActualRetryTopic = true // the topic tells where it was popped
 	r.run()
 	starts := map[string]int64{}
 	for record := range strings.SplitSeq(string(r.start), ";") {

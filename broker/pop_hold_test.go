@@ -112,20 +112,6 @@ func TestHeldPops(t *testing.T) {
 			t.Errorf("end of a hold: got code %d, restNum %s after %v", resp.Code, resp.GetString("restNum"), time.Since(begin))
 		}
 	})
-	t.Run("a full house", func(t *testing.T) {
-		b.cfg.PopPollingSize = 0
-		defer func() { b.cfg.PopPollingSize = 1024 }()
-		answer := later(t, c, remoting.ReqPopMessage, popFields("T", -1, 32, 60_000, 1000)...)
-		parked(1)
-		call(t, producer, remoting.ReqPopMessage, remoting.PollingFull, nil, popFields("T", -1, 32, 60_000, 1000)...)
-		<-answer
-		b.cfg.MaxPopPollingSize = 0
-		defer func() { b.cfg.MaxPopPollingSize = 100_000 }()
-		call(t, producer, remoting.ReqPopMessage, remoting.PollingFull, nil, popFields("T", -1, 32, 60_000, 1000)...)
-		if got := call(t, producer, remoting.ReqNotification, remoting.Success, nil, noticeFields(1000)...); got.GetString("pollingFull") != "true" {
-			t.Errorf("notification in a full house: pollingFull %s", got.GetString("pollingFull"))
-		}
-	})
 	t.Run("notifications", func(t *testing.T) {
 		if got := call(t, c, remoting.ReqNotification, remoting.Success, nil, noticeFields(0)...); got.GetString("hasMsg") != "false" {
 			t.Errorf("nothing there: hasMsg %s", got.GetString("hasMsg"))
@@ -160,6 +146,29 @@ func TestHeldPops(t *testing.T) {
 			t.Errorf("held after all: %d, %d", b.popHolds.held.Load(), b.holds.held.Load())
 		}
 	})
+}
+
+// A house is full by what is held of a queue, or in all.
+func TestHeldPopsFull(t *testing.T) {
+	for name, full := range map[string]func(c *Config){
+		"popPollingSize":    func(c *Config) { c.PopPollingSize = 0 },
+		"maxPopPollingSize": func(c *Config) { c.MaxPopPollingSize = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t, full)
+			c, other := dial(t, b), dial(t, b)
+			sendTo(t, c, "T", 0, "x")
+			ack(t, c, "T", popUntil(t, c, "T", 1, 60_000)...)
+			later(t, c, remoting.ReqPopMessage, popFields("T", -1, 32, 60_000, 20_000)...)
+			waitFor(t, "parked", func() bool { return b.pollingOf("T", "g", -1) == 1 })
+			call(t, other, remoting.ReqPopMessage, remoting.PollingFull, nil, popFields("T", -1, 32, 60_000, 1000)...)
+			if name == "maxPopPollingSize" {
+				if got := call(t, other, remoting.ReqNotification, remoting.Success, nil, noticeFields(1000)...); got.GetString("pollingFull") != "true" {
+					t.Errorf("notification in a full house: pollingFull %s", got.GetString("pollingFull"))
+				}
+			}
+		})
+	}
 }
 
 func noticeFields(poll int64) []string {

@@ -362,7 +362,8 @@ func TestPopRefusals(t *testing.T) {
 }
 
 func TestPopWhereToBegin(t *testing.T) {
-	b := startBroker(t, nil)
+	dir := t.TempDir()
+	b := startBrokerIn(t, dir, nil)
 	c := dial(t, b)
 	sendTo(t, c, "T", 0, "a", "b", "c")
 	at := func(group, mode string) string {
@@ -376,7 +377,8 @@ func TestPopWhereToBegin(t *testing.T) {
 	if got := at("max", "1"); got != "a b c" {
 		t.Errorf("from the newest, all in memory: got %q", got)
 	}
-	b.cfg.InitPopOffsetByCheckMsgInMem = false
+	stopBroker(t, b)
+	c = dial(t, startBrokerIn(t, dir, func(c *Config) { c.InitPopOffsetByCheckMsgInMem = false }))
 	if got := at("max2", "1"); got != "c" {
 		t.Errorf("from the newest: got %q", got)
 	}

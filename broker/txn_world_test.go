@@ -29,6 +29,13 @@ type txnWorld struct {
 	busy  bool // those that are don't read
 }
 
+// saved is the progress that the offsets have.
+func (w *txnWorld) saved() (half, op int64) {
+	half, _ = w.b.offsets.Get([]byte(meta.HalfTopic), []byte(transGroup), 0)
+	op, _ = w.b.offsets.Get([]byte(meta.OpHalfTopic), []byte(transGroup), 0)
+	return half, op
+}
+
 func newTxnWorld(t *testing.T, fs *vfs.Mem, change func(*Config)) *txnWorld {
 	t.Helper()
 	return newTxnWorldOver(t, fs, change, engine.Config{SyncFlush: true})
