@@ -198,8 +198,10 @@ func (b *Broker) batchTopic(name string) (batch, known bool) {
 // openPops opens the table of pops and brings it in line with the store.
 func (b *Broker) openPops() (err error) {
 	b.popHolds, b.reviver, b.routes = newPopHolds(), newReviver(b), newRouteTable(b)
-	b.pops, err = pop.Open(pop.Config{FS: b.fs, Dir: filepath.Join(b.cfg.StorePathRootDir, "config"),
-		Logger: b.log.With("room", "pop"), Commit: b.offsets.SetKept})
+	if err = b.cutOffsets(); err == nil {
+		b.pops, err = pop.Open(pop.Config{FS: b.fs, Dir: filepath.Join(b.cfg.StorePathRootDir, "config"),
+			Logger: b.log.With("room", "pop"), Commit: b.offsets.SetKept})
+	}
 	if err != nil {
 		return errors.Join(err, b.tables.Close(), b.store.Close(context.Background()))
 	}
@@ -207,15 +209,32 @@ func (b *Broker) openPops() (err error) {
 	if !b.offsets.Continued {
 		b.pops.DropAll() // a Java broker has run since, or the store is new
 	}
-	b.pops.Fit(
-		func(topic, group string) bool { return b.topics.Find(topic) != nil && b.groups.Find(group) != nil },
-		func(topic string, queueID int32) int64 {
-			if q := b.store.FindQueue(topic, queueID); q != nil {
-				return int64(q.Max())
-			}
-			return 0
-		})
+	if err := b.pops.Fit(func(topic, group string) bool { return b.topics.Find(topic) != nil && b.groups.Find(group) != nil }, b.queueEnd); err != nil {
+		return errors.Join(err, b.pops.Close(), b.tables.Close(), b.store.Close(context.Background()))
+	}
 	return nil
+}
+
+// cutOffsets takes back, durably, what groups have committed of messages that a
+// crash took from the log, before the store takes others in their place.
+func (b *Broker) cutOffsets() error {
+	if b.store.WasStopped() {
+		return nil // what lies beyond a queue's end was asked for
+	}
+	n := b.offsets.Cut(b.queueEnd)
+	if n == 0 {
+		return nil
+	}
+	b.log.Warn("consumer offsets lay beyond the end of their queues after a crash and were cut", "offsets", n)
+	return b.tables.Fold()
+}
+
+// queueEnd is the next offset of a queue; 0 when there is none.
+func (b *Broker) queueEnd(topic string, queueID int32) int64 {
+	if q := b.store.FindQueue(topic, queueID); q != nil {
+		return int64(q.Max())
+	}
+	return 0
 }
 
 // popWatcher moves pops where somebody else moves a group's offsets: a tool that

@@ -52,6 +52,7 @@ type reviver struct {
 	flights []pop.Flight
 	due     []*pop.Queue
 	message message.Message
+	unsaved bool // a topic was made for the batch and may not be saved
 	failing bool // said so; until something is put again
 	full    bool // said so; see sayFull
 }
@@ -232,7 +233,8 @@ func (r *reviver) add(q *pop.Queue, f pop.Flight, rec []byte, origin message.Log
 	if !meta.HasPrefix(name, meta.RetryPrefix) {
 		name = r.b.popRetryTopic(name, q.Group())
 	}
-	topic, _ := r.b.topics.PutAbsent(meta.NewTopic(name, 1, remoting.PermRead|remoting.PermWrite))
+	topic, created := r.b.topics.PutAbsent(meta.NewTopic(name, 1, remoting.PermRead|remoting.PermWrite))
+	r.unsaved = r.unsaved || created
 	if _, ok := message.Property(m.Properties, message.PropFirstPopTime); !ok || m.ReconsumeTimes == 0 {
 		props := setProperty(m.Properties, message.PropFirstPopTime, strconv.FormatInt(f.PopMillis, 10))
 		if len(props) <= message.PropertiesBytesMax { // else there is no room for it
@@ -255,10 +257,21 @@ func (r *reviver) add(q *pop.Queue, f pop.Flight, rec []byte, origin message.Log
 	return nil
 }
 
-// putOffered appends the batch to the log and waits for it.
+// putOffered appends the batch to the log and waits for it. The topics are
+// saved first: nobody looks for messages in one that a crash has taken.
 func (r *reviver) putOffered() {
 	if len(r.offered) == 0 {
 		return
+	}
+	if r.unsaved {
+		if err := r.b.tables.Save(); err != nil {
+			for i := range r.offered {
+				r.fail(r.offered[i].q, r.offered[i].flight, err)
+			}
+			r.clearOffered()
+			return
+		}
+		r.unsaved = false
 	}
 	if len(r.pending) == 0 {
 		r.b.pops.SetCursor(int64(r.b.store.Marks().Written))
@@ -284,10 +297,14 @@ func (r *reviver) putOffered() {
 		}
 	}
 	r.failing = r.failing && !stored
+	r.clearOffered()
+	r.settle()
+}
+
+func (r *reviver) clearOffered() {
 	clear(r.offered)
 	r.offered = r.offered[:0]
 	r.batch.Reset()
-	r.settle()
 }
 
 // PutDone is the engine's word that the batch is through.

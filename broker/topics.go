@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -225,7 +226,9 @@ func handleDeleteTopic(b *Broker, r *request) (*response, error) {
 	if err := b.deleteTopic(h.Topic); err != nil {
 		return nil, err
 	}
-	if err := b.offsets.Flush(); err != nil {
+	// Durably: what groups had consumed of it must not come back for messages of
+	// a new topic of that name.
+	if err := errors.Join(b.tables.Fold(), b.pops.Sync()); err != nil {
 		return nil, err
 	}
 	if err := b.tables.Save(); err != nil {

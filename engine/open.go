@@ -75,6 +75,7 @@ func (s *Store) openRooms() error {
 	if err != nil {
 		return err
 	}
+	s.wasStopped = clean
 	r := recovery{s: s, clean: clean, began: began}
 	r.marked, r.why = s.checkMark()
 	if err := s.openQueues(&r); err != nil {

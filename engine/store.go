@@ -93,12 +93,13 @@ type Store struct {
 	readBack    *commitlog.Scanner
 	dispatched  atomic.Int64 // log offset; written under dispatchMu
 
-	failed   atomic.Pointer[failure] // the log is closed for writes
-	syncDead atomic.Bool             // nothing will become durable any more
-	disk     atomic.Pointer[diskState]
-	reserve  *reserve
-	trend    diskTrend // the cleaner's, once the store is open
-	scrub    *scrubber
+	failed     atomic.Pointer[failure] // the log is closed for writes
+	syncDead   atomic.Bool             // nothing will become durable any more
+	wasStopped bool                    // see WasStopped; fixed by Open
+	disk       atomic.Pointer[diskState]
+	reserve    *reserve
+	trend      diskTrend // the cleaner's, once the store is open
+	scrub      *scrubber
 
 	markMu sync.Mutex
 	marks  *markFile // guarded by markMu
@@ -123,6 +124,11 @@ type counters struct {
 	sweeps, sweepFails, segmentsDeleted atomic.Int64
 	indexFails                          atomic.Int64
 }
+
+// WasStopped says whether the run before this one stopped cleanly, so that the
+// log has all that was ever read of it. False after a crash, which under
+// ASYNC_FLUSH may have taken what consumers had already read.
+func (s *Store) WasStopped() bool { return s.wasStopped }
 
 // failure is why the log is closed for writes.
 type failure struct{ err error }

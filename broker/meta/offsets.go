@@ -377,6 +377,31 @@ func (o *Offsets) alive(e *groupOffsets) bool {
 	return o.byKey[e.key] == e
 }
 
+// Cut takes back offsets beyond the end of their queue: a log that lost its tail
+// gives the offsets of lost messages to new ones, which nobody has consumed. max
+// answers a queue's next offset. It is called at start, before Watch; where it
+// cut any, the caller makes that durable (Tables.Fold) before the store takes
+// anything new.
+func (o *Offsets) Cut(max func(topic string, queueID int32) int64) (cut int) {
+	for _, e := range o.entries() {
+		topic, _, _ := strings.Cut(e.key, string(keySeparator))
+		e.mu.Lock()
+		for i := range e.queues {
+			q := &e.queues[i]
+			if q.offset <= 0 {
+				continue
+			}
+			if most := max(topic, q.id); q.offset > most {
+				q.offset = most
+				o.touch(e, q)
+				cut++
+			}
+		}
+		e.mu.Unlock()
+	}
+	return cut
+}
+
 func (e *groupOffsets) takeUnwritten() (dst []queueOffset) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,7 +5,7 @@
 //
 // A pop costs one small record of the journal, an acknowledgement some twenty
 // bytes; they are written, not synced, before they are answered (AfterWrite),
-// many with one write, and synced every second. So nothing that was answered is
+// many with one write, and synced every second (at once by Fit and Sync). So nothing that was answered is
 // forgotten when the process is killed. When the machine loses power the last
 // second may be: its messages are delivered again, never lost, since what
 // the journal forgets is that they were popped or acknowledged.

@@ -40,6 +40,7 @@ type journal struct {
 	t       *Table
 	running atomic.Bool // loaded: changes are journaled
 	wake    chan struct{}
+	syncs   chan chan error // who waits for a sync
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
@@ -76,7 +77,7 @@ type fresh struct {
 }
 
 func newJournal(t *Table) *journal {
-	return &journal{t: t, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	return &journal{t: t, wake: make(chan struct{}, 1), syncs: make(chan chan error), stop: make(chan struct{}), done: make(chan struct{}),
 		buf: make([]byte, frameHead), spare: make([]byte, frameHead)}
 }
 
@@ -128,6 +129,8 @@ func (j *journal) run() {
 			if j.firm = err == nil; err != nil {
 				j.abandon("sync", err)
 			}
+		case reply := <-j.syncs:
+			reply <- j.syncNow()
 		case <-retry:
 			retry = nil
 			j.compact()
@@ -202,6 +205,37 @@ func (j *journal) startSync() {
 	file, synced := j.file, make(chan error, 1)
 	j.synced = synced
 	go func() { synced <- file.SyncData() }()
+}
+
+// sync blocks until all operations added before the call are durable.
+func (j *journal) sync() error {
+	reply := make(chan error)
+	select {
+	case j.syncs <- reply:
+		return <-reply
+	case <-j.done:
+		return errClosed
+	}
+}
+
+var (
+	errClosed    = errors.New("pop journal is closed")
+	errNoJournal = errors.New("pop journal is not writable")
+)
+
+// syncNow writes and syncs, on the journal's goroutine: who waits for a write
+// waits for this disk too, which is why it is for rare occasions.
+func (j *journal) syncNow() error {
+	j.write()
+	if j.file == nil {
+		return errNoJournal
+	}
+	j.unsynced = false
+	if err := j.file.SyncData(); err != nil {
+		j.abandon("sync", err)
+		return fmt.Errorf("pop journal: %w", err)
+	}
+	return nil
 }
 
 // abandon gives the file up; what is whole in it stays readable at the next
@@ -448,7 +482,10 @@ func (j *journal) reopen(size int64) error {
 	}
 	have, err := f.Size()
 	if err == nil && have > size {
-		err = f.Truncate(size)
+		// Durably: whole frames of the tail must not come back behind new ones.
+		if err = f.Truncate(size); err == nil {
+			err = f.Sync()
+		}
 	}
 	if err != nil {
 		f.Close()

@@ -34,7 +34,7 @@ func (c *Config) setDefaults() {
 }
 
 // A Table is what all groups have popped. Any goroutine may call any method;
-// none waits for the disk but Open and Close.
+// none waits for the disk but Open, Fit, Sync and Close.
 type Table struct {
 	cfg     Config
 	journal *journal
@@ -90,6 +90,11 @@ func Open(cfg Config) (*Table, error) {
 	t.each(func(q *Queue) { t.flying.Add(int64(q.st.flying)) })
 	return t, nil
 }
+
+// Sync blocks until all changes made before the call are durable. It holds up
+// who waits by AfterWrite, so it is for rare occasions: where what the table
+// would else say after a power cut is of another life of the queues.
+func (t *Table) Sync() error { return t.journal.sync() }
 
 // Close writes what is left, syncs it and stops the goroutines. What is popped
 // after it is lost with the process.
@@ -288,7 +293,11 @@ func (t *Table) forget(q *Queue) {
 // refuses are dropped, and of the others each queue is cut to what the store
 // holds: a log that lost its tail gives the offsets of lost messages to new
 // ones, which nobody has popped. max answers the queue's next offset.
-func (t *Table) Fit(keep func(topic, group string) bool, max func(topic string, queueID int32) int64) {
+//
+// It is durable before the store takes anything new: else the next power cut
+// could take the cut back and keep the new messages, which would then pass for
+// popped.
+func (t *Table) Fit(keep func(topic, group string) bool, max func(topic string, queueID int32) int64) error {
 	t.dropIf(func(g *Group) bool { return !keep(g.Topic, g.Name) })
 	t.each(func(q *Queue) {
 		q.mu.Lock()
@@ -298,6 +307,7 @@ func (t *Table) Fit(keep func(topic, group string) bool, max func(topic string, 
 		q.settle()
 		q.mu.Unlock()
 	})
+	return t.Sync()
 }
 
 // Reset has the group go on at an offset: somebody else moved its place.

@@ -298,7 +298,9 @@ func TestFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	table = openTable(t, mem, nil)
-	table.Fit(func(topic, _ string) bool { return topic == "T" }, func(string, int32) int64 { return 31 })
+	if err := table.Fit(func(topic, _ string) bool { return topic == "T" }, func(string, int32) int64 { return 31 }); err != nil {
+		t.Fatal(err)
+	}
 	q := table.Group("T", "g").Queue(0)
 	if q.PeekNext() != 31 || q.Flying() != 2 || table.Flying() != 2 {
 		t.Errorf("got next %d, %d and %d in flight, want 31, 2 and 2", q.PeekNext(), q.Flying(), table.Flying())
