@@ -142,9 +142,7 @@ func TestHeldPops(t *testing.T) {
 		parked(1)
 		gone.Close()
 		parked(0)
-		if b.popHolds.held.Load() != 0 || b.holds.held.Load() != 0 {
-			t.Errorf("held after all: %d, %d", b.popHolds.held.Load(), b.holds.held.Load())
-		}
+		waitFor(t, "nothing is held", func() bool { return b.popHolds.held.Load() == 0 && b.holds.held.Load() == 0 })
 	})
 }
 
