@@ -49,6 +49,7 @@ that over the file.`,
 				log.Warn("no NameServer: clients find this broker only by its address; give -n host:port or namesrvAddr")
 			}
 			limitMemory(log, "/")
+			spareProcs(log)
 			return serve(c.Context(), log, f.drain, []opener{openBroker(cfg, log)}, func(parts []part) {
 				describe(c.OutOrStdout(), parts)
 			})

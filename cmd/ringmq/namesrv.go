@@ -40,6 +40,7 @@ docs/config.md lists them.`,
 			}
 			warn(log, warnings)
 			limitMemory(log, "/")
+			spareProcs(log)
 			return serve(c.Context(), log, f.drain, []opener{openNamesrv(cfg, log)}, func(parts []part) {
 				describe(c.OutOrStdout(), parts)
 			})

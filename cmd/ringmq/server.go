@@ -51,6 +51,7 @@ the prefix namesrv., such as namesrv.listenPort=9876.`,
 			}
 			warn(log, s.warnings)
 			limitMemory(log, "/")
+			spareProcs(log)
 			return serve(c.Context(), log, f.drain, []opener{openNamesrv(s.namesrv, log), openBroker(s.broker, log)}, func(parts []part) {
 				describe(out, parts)
 				s.firstMessage(out)
