@@ -26,6 +26,7 @@ type place struct {
 type journal struct {
 	mu    sync.Mutex
 	acked map[place]string // the message's name
+	end0  int64            // behind the highest offset of queue 0 that was acknowledged
 	codes map[int]int      // answers by code
 }
 
@@ -34,6 +35,9 @@ func (j *journal) ack(p place, name string) {
 	defer j.mu.Unlock()
 	j.codes[0]++
 	j.acked[p] = name
+	if p.queue == 0 {
+		j.end0 = max(j.end0, p.offset+1)
+	}
 }
 
 // count is how many messages were acknowledged.
@@ -41,6 +45,13 @@ func (j *journal) count() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.acked)
+}
+
+// end is behind what was acknowledged of queue 0: as far as a consumer can have come.
+func (j *journal) end() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.end0
 }
 
 // killBody is a message's body: its name and bytes that follow from it, so that a torn or mixed record shows.
@@ -210,7 +221,7 @@ func loadUntilKilled(ctx context.Context, s *Servers, j *journal, round int, mom
 	}
 	var committed atomic.Int64
 	wg.Go(func() {
-		for off := int64(round) << 20; commitKill(ctx, conns[4], off); off++ {
+		for off := j.end(); commitKill(ctx, conns[4], off); off = j.end() {
 			committed.Store(off)
 		}
 	})

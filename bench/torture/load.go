@@ -36,6 +36,7 @@ type told struct {
 
 	mu      sync.Mutex
 	acked   [queues]map[int64]uint64 // queue offset to the message's id
+	ends    [queues]int64 // behind the highest acknowledged offset
 	refused map[string]int
 	lastAck time.Time
 }
@@ -58,8 +59,16 @@ func (t *told) ack(queue int32, offset int64, id uint64) error {
 		return fmt.Errorf("messages %d and %d were both answered with offset %d of queue %d", other, id, offset, queue)
 	}
 	t.acked[queue][offset] = id
+	t.ends[queue] = max(t.ends[queue], offset+1)
 	t.lastAck = time.Now()
 	return nil
+}
+
+// end is behind the highest offset of a queue that was acknowledged.
+func (t *told) end(queue int32) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ends[queue]
 }
 
 func (t *told) refuse(what string) {
@@ -171,10 +180,11 @@ func (l *load) sends(ctx context.Context, c *client.Conn) {
 	}
 }
 
-// commits commits consumer offsets that only grow, and makes topics.
+// commits commits consumer offsets that only grow, up to what was acknowledged
+// of their queue, and makes topics.
 func (l *load) commits(ctx context.Context, c *client.Conn) {
 	for n := int64(1); ; n++ {
-		h := remoting.UpdateConsumerOffsetHeader{ConsumerGroup: group, Topic: topic, QueueID: 0, CommitOffset: int64(l.round)<<20 + n}
+		h := remoting.UpdateConsumerOffsetHeader{ConsumerGroup: group, Topic: topic, QueueID: 0, CommitOffset: l.t.told.end(0)}
 		resp, err := call(ctx, c, h.Command())
 		if err != nil {
 			return
