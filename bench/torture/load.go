@@ -36,7 +36,7 @@ type told struct {
 
 	mu      sync.Mutex
 	acked   [queues]map[int64]uint64 // queue offset to the message's id
-	ends    [queues]int64 // behind the highest acknowledged offset
+	ends    [queues]int64            // behind the highest acknowledged offset
 	refused map[string]int
 	lastAck time.Time
 }
