@@ -103,7 +103,7 @@ func Fairness(ctx context.Context, c FairnessConfig) (report string, err error) 
 	if err := fillPageCache(ctx, c.Dir); err != nil {
 		return "", err
 	}
-	err = pinned(f.own, func() error { _, err := f.s.start(ctx, false, true); return err })
+	err = pinned(f.own, 0, func() error { _, err := f.s.start(ctx, false, true); return err })
 	defer func() { err = errors.Join(err, f.s.stop(), os.RemoveAll(f.s.dir)) }()
 	if err != nil {
 		return "", err
@@ -138,11 +138,19 @@ func processors() (own, apart []int, err error) {
 	return all[:len(all)-n], all[len(all)-n:], nil
 }
 
-// pinned calls start on a thread that runs on the given processors only:
-// processes that it starts inherit that.
-func pinned(processors []int, start func() error) error {
+// probeNice is the niceness of what measures: it shares processors with the
+// flood's generator, and must not wait for that to be scheduled.
+const probeNice = -15
+
+// pinned calls start on a thread that runs on the given processors only, and
+// with that niceness where the system permits it: processes that it starts
+// inherit both.
+func pinned(processors []int, nice int, start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if nice != 0 && unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) == nil {
+		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 0) }()
+	}
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return fmt.Errorf("fairness: %w", err)
@@ -208,11 +216,11 @@ func (f *fairness) measure(ctx context.Context, round int, name string) (err err
 		return err
 	}
 	rate, window := "--rate="+strconv.Itoa(f.c.Rate), []string{"--duration=" + f.c.Duration.String(), "--warmup=" + f.c.Warmup.String()}
-	send, err := f.load(ctx, "send", fairSend, append(window, rate, "--conns=2", "--queues=4")...)
+	send, err := f.probe(ctx, "send", fairSend, append(window, rate, "--conns=2", "--queues=4")...)
 	if err != nil {
 		return err
 	}
-	e2e, err := f.load(ctx, "e2e", fairE2E, append(window, rate, "--conns=2", "--queues=4")...)
+	e2e, err := f.probe(ctx, "e2e", fairE2E, append(window, rate, "--conns=2", "--queues=4")...)
 	if err != nil {
 		return err
 	}
@@ -239,11 +247,20 @@ type generator struct {
 
 // load starts `ringmq bench MODE` on the generators' processors.
 func (f *fairness) load(ctx context.Context, mode, topic string, flags ...string) (*generator, error) {
+	return f.generate(ctx, 0, mode, topic, flags)
+}
+
+// probe is load for what measures: before the others on their processors.
+func (f *fairness) probe(ctx context.Context, mode, topic string, flags ...string) (*generator, error) {
+	return f.generate(ctx, probeNice, mode, topic, flags)
+}
+
+func (f *fairness) generate(ctx context.Context, nice int, mode, topic string, flags []string) (*generator, error) {
 	g := &generator{cmd: exec.CommandContext(ctx, f.c.Binary, append([]string{"bench", mode, "--output=json", "--create=false",
 		"--addr=" + f.s.addr(), "--topic=" + topic}, flags...)...)}
 	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.log
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // never left behind
-	return g, pinned(f.apart, g.cmd.Start)
+	return g, pinned(f.apart, nice, g.cmd.Start)
 }
 
 type outcome struct {

@@ -66,7 +66,7 @@ func TestPinned(t *testing.T) {
 			t.Errorf("processor %d is the broker's and the generators'", i)
 		}
 	}
-	if err := pinned(apart, func() error {
+	if err := pinned(apart, 0, func() error {
 		var now unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &now); err != nil {
 			return err
