@@ -152,7 +152,11 @@ func runTarget(t *testing.T, target string) {
 			t.Fatal(err)
 		}
 		t.Logf("broker is back %d ms after %s", time.Since(begin).Milliseconds(), round)
-		ok = runPhase(t, clients, "after "+round, true) && ok
+		var known map[string]string
+		if target == "apache" && round == "kill" {
+			known = map[string]string{"timer": "Apache may deliver a timer twice after a kill: its progress is saved each second"}
+		}
+		ok = runPhaseBut(t, clients, "after "+round, true, known) && ok
 	}
 	if !ok {
 		t.Errorf("%s failed", target)

@@ -152,6 +152,7 @@ final class GroupSteps {
         env.admin().createAndUpdateSubscriptionGroupConfig(env.broker, c);
         Message sent = new Message(topic, "tagR", "keyR", "again".getBytes());
         SendResult r = env.producer().send(sent);
+        env.awaitStored(topic, 1, 1);
         MessageExt m = env.drain(env.queue(topic, 0)).get(0);
         for (int times = 1; times <= 2; times++) {
             sendBack(env, m, group, 0);
