@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
@@ -44,7 +45,14 @@ type carrier struct {
 	topics *meta.Topics
 	addr   netip.AddrPort
 	log    *slog.Logger
+	fold   func() error // makes saved progress durable at once
+	now    func() time.Time
 
+	wake chan struct{}
+	stop chan struct{}
+	done sync.WaitGroup // of the goroutine
+
+	// ---- the goroutine's
 	batch   engine.Batch
 	put     chan struct{}
 	failing bool   // said so; until something is delivered again
@@ -53,7 +61,51 @@ type carrier struct {
 }
 
 func newCarrier(b *Broker, room string) carrier {
-	return carrier{store: b.store, topics: b.topics, addr: b.addr, log: b.log.With("room", room), put: make(chan struct{}, 1)}
+	return carrier{store: b.store, topics: b.topics, addr: b.addr, log: b.log.With("room", room), fold: b.tables.Fold, now: b.now,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), put: make(chan struct{}, 1)}
+}
+
+// kick makes the goroutine look at its queues. It doesn't block.
+func (c *carrier) kick() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close stops delivering and saves the progress; it waits for the deliveries to
+// become durable, but not for ever: what isn't saved is found by the next
+// start's scan.
+func (c *carrier) close() {
+	close(c.stop)
+	c.done.Wait()
+}
+
+// insist does what the disk may fail, until it succeeds. False: close came
+// first.
+func (c *carrier) insist(do func() bool) bool {
+	for !do() {
+		select {
+		case <-time.After(deliveryRetry):
+		case <-c.stop:
+			return false
+		}
+	}
+	return true
+}
+
+// finish saves the last progress: it calls save until nothing is left to be
+// saved.
+func (c *carrier) finish(save func(), left func() bool) {
+	timeout := time.After(closeWait)
+	for save(); left(); save() {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-timeout:
+			c.log.Warn("the last delayed messages are not durable yet; the next start looks for them in the log")
+			return
+		}
+	}
 }
 
 // begin empties the batch.

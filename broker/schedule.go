@@ -3,7 +3,6 @@ package broker
 import (
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
@@ -28,17 +27,11 @@ import (
 // them lie, and only when the deliveries before them are durable. A restart
 // scans the log from there and passes over what has been delivered already.
 type scheduler struct {
+	carrier
 	delay  *meta.Delay
-	fold   func() error // makes the saved progress durable at once
-	now    func() time.Time
 	levels *delayLevels
 
-	wake chan struct{}
-	stop chan struct{}
-	done sync.WaitGroup
-
 	// ----
-	carrier
 	next      []message.QueueOffset                   // per level index: the first entry not delivered; it never gets shorter
 	delivered map[message.LogOffset]message.LogOffset // entries at or behind next that are: origin to delivery
 	moved     bool                                    // next differs from the last snapshot
@@ -57,10 +50,7 @@ type offer struct {
 }
 
 func newScheduler(b *Broker) *scheduler {
-	return &scheduler{
-		carrier: newCarrier(b, "schedule"), delay: b.tables.Delay, fold: b.tables.Fold, now: b.now, levels: &b.levels,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
-	}
+	return &scheduler{carrier: newCarrier(b, "schedule"), delay: b.tables.Delay, levels: &b.levels}
 }
 
 // target says where a message of a level waits: topic, queueId, and the time it
@@ -99,25 +89,9 @@ func (s *scheduler) arrived(q *consumequeue.Queue) {
 	}
 }
 
-// kick makes the scheduler look at its queues. It doesn't block.
-func (s *scheduler) kick() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // start begins to deliver, until close.
 func (s *scheduler) start() {
 	s.done.Go(s.run)
-}
-
-// close stops delivering and saves the progress; it waits for the deliveries to
-// become durable, but not for ever: what isn't saved is found by the next
-// start's scan.
-func (s *scheduler) close() {
-	close(s.stop)
-	s.done.Wait()
 }
 
 func (s *scheduler) run() {
@@ -139,7 +113,7 @@ func (s *scheduler) run() {
 			s.sayPassed()
 			s.saveProgress()
 		case <-s.stop:
-			s.finish()
+			s.finish(s.saveProgress, func() bool { return s.snapshot != nil || s.moved })
 			return
 		}
 	}
@@ -151,17 +125,8 @@ func (s *scheduler) restore() bool {
 	p := s.delay.Progress()
 	s.addLevels(p)
 	s.delivered = map[message.LogOffset]message.LogOffset{}
-	for p.ScanFrom >= 0 {
-		err := s.findDelivered(message.LogOffset(p.ScanFrom))
-		if err == nil {
-			break
-		}
-		s.log.Error("log can't be scanned for deliveries, trying again", "from", p.ScanFrom, "error", err)
-		select {
-		case <-time.After(deliveryRetry):
-		case <-s.stop:
-			return false
-		}
+	if p.ScanFrom >= 0 && !s.insist(func() bool { return s.findDelivered(message.LogOffset(p.ScanFrom)) }) {
+		return false
 	}
 	s.moved = true
 	s.saveProgress()
@@ -198,8 +163,17 @@ func (s *scheduler) queue(i int) *consumequeue.Queue {
 	return s.store.Queue(meta.ScheduleTopic, int32(i))
 }
 
-// findDelivered scans the log for deliveries of entries that are still to come.
-func (s *scheduler) findDelivered(from message.LogOffset) error {
+// findDelivered scans the log for deliveries of entries that are still to come;
+// false when it can't be read now.
+func (s *scheduler) findDelivered(from message.LogOffset) bool {
+	err := s.scanDelivered(from)
+	if err != nil {
+		s.log.Error("log can't be scanned for deliveries, trying again", "from", int64(from), "error", err)
+	}
+	return err == nil
+}
+
+func (s *scheduler) scanDelivered(from message.LogOffset) error {
 	clear(s.delivered)
 	err := s.eachDelivery(from, func(origin, at message.LogOffset) error {
 		s.delivered[origin] = at
@@ -394,17 +368,4 @@ func (s *scheduler) scanFrom(written message.LogOffset) message.LogOffset {
 		written = min(written, at)
 	}
 	return written
-}
-
-// finish saves the last progress.
-func (s *scheduler) finish() {
-	timeout := time.After(closeWait)
-	for s.saveProgress(); s.snapshot != nil || s.moved; s.saveProgress() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-timeout:
-			s.log.Warn("the last delayed messages are not durable yet; the next start looks for them in the log")
-			return
-		}
-	}
 }

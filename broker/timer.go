@@ -3,7 +3,6 @@ package broker
 import (
 	"math"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
@@ -39,17 +38,11 @@ import (
 // broker, which serves meanwhile; delivery begins when all that was there is
 // loaded.
 type timer struct {
+	carrier
 	saved  *meta.Timer
-	fold   func() error // makes the saved progress durable at once
-	now    func() time.Time
 	window time.Duration // how old a record gets before it rolls
 
-	wake chan struct{}
-	stop chan struct{}
-	done sync.WaitGroup
-
 	// ----
-	carrier
 	queue *consumequeue.Queue
 
 	pending timerHeap
@@ -91,9 +84,8 @@ const loadEntries = 1024
 func newTimer(b *Broker) *timer {
 	window := min(time.Duration(b.cfg.TimerRollWindowSlot)*time.Second, b.cfg.FileReservedTime/2)
 	return &timer{
-		carrier: newCarrier(b, "timer"), saved: b.tables.Timer, fold: b.tables.Fold, now: b.now,
-		window: window, java: javaRolls{after: b.cfg.TimerRollWindowSlot * 1000},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), cancelled: map[string]struct{}{},
+		carrier: newCarrier(b, "timer"), saved: b.tables.Timer,
+		window: window, java: javaRolls{after: b.cfg.TimerRollWindowSlot * 1000}, cancelled: map[string]struct{}{},
 	}
 }
 
@@ -101,24 +93,13 @@ func newTimer(b *Broker) *timer {
 // when the queue is its own. It doesn't block.
 func (t *timer) arrived(q *consumequeue.Queue) {
 	if q.Topic() == meta.TimerTopic {
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		t.kick()
 	}
 }
 
 // start begins to load and deliver, until close.
 func (t *timer) start() {
 	t.done.Go(t.run)
-}
-
-// close stops delivering and saves the progress; it waits for the deliveries to
-// become durable, but not for ever: what isn't saved is found by the next
-// start's scan.
-func (t *timer) close() {
-	close(t.stop)
-	t.done.Wait()
 }
 
 func (t *timer) run() {
@@ -137,7 +118,7 @@ func (t *timer) run() {
 			case <-t.ticker.C:
 				t.look()
 			case <-t.stop:
-				t.finish()
+				t.finish(t.saveProgress, t.left)
 				return
 			default:
 			}
@@ -153,7 +134,7 @@ func (t *timer) run() {
 		case <-t.ticker.C:
 			t.look()
 		case <-t.stop:
-			t.finish()
+			t.finish(t.saveProgress, t.left)
 			return
 		}
 	}

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"errors"
-	"time"
 
 	"github.com/ringmq/ringmq/broker/meta"
 	"github.com/ringmq/ringmq/message"
@@ -33,19 +32,6 @@ func (t *timer) restore() bool {
 	}
 	t.moved = true
 	t.saveProgress()
-	return true
-}
-
-// insist does what the disk may fail, until it succeeds. False: the timer was
-// stopped.
-func (t *timer) insist(do func() bool) bool {
-	for !do() {
-		select {
-		case <-time.After(deliveryRetry):
-		case <-t.stop:
-			return false
-		}
-	}
 	return true
 }
 
@@ -153,15 +139,5 @@ func (t *timer) pruneAhead(written message.LogOffset) message.LogOffset {
 	return written
 }
 
-// finish saves the last progress.
-func (t *timer) finish() {
-	timeout := time.After(closeWait)
-	for t.saveProgress(); t.snapshot != nil || t.moved && t.inOrder(); t.saveProgress() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-timeout:
-			t.log.Warn("the last delayed messages are not durable yet; the next start looks for them in the log")
-			return
-		}
-	}
-}
+// left says whether there is progress to be saved yet.
+func (t *timer) left() bool { return t.snapshot != nil || t.moved && t.inOrder() }
