@@ -218,7 +218,7 @@ func (s *Store) dispatchLog(end message.LogOffset) error {
 // queueNow finds the queue of a record as the log holds it; nil for records that
 // enter none and where there is no such queue.
 func (s *Store) queueNow(rec []byte) *consumequeue.Queue {
-	if !entersQueue(rec) {
+	if !message.EntersQueue(rec) {
 		return nil
 	}
 	return s.queues.Find(message.TopicOf(rec), message.QueueIDOf(rec))
@@ -227,18 +227,11 @@ func (s *Store) queueNow(rec []byte) *consumequeue.Queue {
 // queueOf finds or makes the queue of a record as the log holds it; nil for
 // records that enter none. Recovery's.
 func (s *Store) queueOf(rec []byte) *consumequeue.Queue {
-	if !entersQueue(rec) {
+	if !message.EntersQueue(rec) {
 		return nil
 	}
 	if q := s.queueNow(rec); q != nil {
 		return q
 	}
 	return s.queues.Make(string(message.TopicOf(rec)), message.QueueIDOf(rec), message.SysFlagOf(rec)&message.SysFlagInnerBatch != 0)
-}
-
-// entersQueue says whether a record gets a queue entry: transaction types none
-// and commit do.
-func entersQueue(rec []byte) bool {
-	t := message.SysFlagOf(rec) & message.SysFlagTransactionMask
-	return t != message.SysFlagTransactionPrepared && t != message.SysFlagTransactionRollback
 }

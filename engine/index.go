@@ -6,7 +6,7 @@ import "github.com/ringmq/ringmq/message"
 // records that roll a transaction back are not indexed (IndexService#buildIndex).
 // Holds dispatchMu.
 func (s *Store) indexRecord(rec []byte, off message.LogOffset, storeMillis int64) {
-	if message.SysFlagOf(rec)&message.SysFlagTransactionMask == message.SysFlagTransactionRollback {
+	if !message.EntersIndex(rec) {
 		return
 	}
 	topic := message.TopicOf(rec)

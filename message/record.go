@@ -266,6 +266,19 @@ func topicSpan(rec []byte) (from, to int) {
 	return p + 1, p + 1 + int(rec[p])
 }
 
+// EntersQueue says whether a record gets an entry in its ConsumeQueue: those of
+// transaction types none and commit do.
+func EntersQueue(rec []byte) bool {
+	t := SysFlagOf(rec) & SysFlagTransactionMask
+	return t != SysFlagTransactionPrepared && t != SysFlagTransactionRollback
+}
+
+// EntersIndex says whether a record is found by its keys: one that rolls a
+// transaction back isn't (IndexService#buildIndex, 5.3).
+func EntersIndex(rec []byte) bool {
+	return SysFlagOf(rec)&SysFlagTransactionMask != SysFlagTransactionRollback
+}
+
 // BodyOf returns the body; it aliases rec.
 func BodyOf(rec []byte) []byte {
 	from, to := bodySpan(rec)

@@ -85,7 +85,7 @@ func (c *keyCheck) closeFile() {
 
 // record holds the keys of one record against the entries to come.
 func (c *keyCheck) record(s place, at int64, rec []byte) {
-	if message.SysFlagOf(rec)&message.SysFlagTransactionMask == message.SysFlagTransactionRollback {
+	if !message.EntersIndex(rec) {
 		return
 	}
 	for c.have && c.off < at {

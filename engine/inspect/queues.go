@@ -128,16 +128,9 @@ func (c *queueCheck) add(topic string, id int32, dir string, unit int64) error {
 	return nil
 }
 
-// entersQueue says whether a record has an entry: those of transaction type
-// none and commit do.
-func entersQueue(rec []byte) bool {
-	t := message.SysFlagOf(rec) & message.SysFlagTransactionMask
-	return t != message.SysFlagTransactionPrepared && t != message.SysFlagTransactionRollback
-}
-
 // record holds one record against its entry.
 func (c *queueCheck) record(s place, at int64, rec []byte) error {
-	if !entersQueue(rec) {
+	if !message.EntersQueue(rec) {
 		return nil
 	}
 	q := c.byTopic[string(message.TopicOf(rec))][message.QueueIDOf(rec)]
