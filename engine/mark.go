@@ -126,17 +126,25 @@ func (m *markFile) read() error {
 		return fmt.Errorf("read %s: %w", m.check.f.Name(), err)
 	}
 	m.cp.decode(&m.raw)
-	var b [markUsed]byte
-	for slot := range int64(2) {
-		if _, err := m.slots.f.ReadAt(b[:], slot*markSlotBytes); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read %s: %w", m.slots.f.Name(), err)
-		}
+	slots := make([]byte, 2*markSlotBytes)
+	n, err := m.slots.f.ReadAt(slots, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", m.slots.f.Name(), err)
+	}
+	m.last, m.ok = newestMark(slots[:n])
+	return nil
+}
+
+// newestMark gives the mark of the newest slot that is whole, from the bytes of
+// the file.
+func newestMark(slots []byte) (newest mark, ok bool) {
+	for ; len(slots) > 0; slots = slots[min(markSlotBytes, len(slots)):] {
 		var x mark
-		if x.decode(b[:]) && (!m.ok || x.seq > m.last.seq) {
-			m.last, m.ok = x, true
+		if x.decode(slots) && (!ok || x.seq > newest.seq) {
+			newest, ok = x, true
 		}
 	}
-	return nil
+	return newest, ok
 }
 
 // ours says whether the checkpoint is one that we wrote beside the mark.
@@ -189,12 +197,6 @@ func ReadMark(fsys vfs.FS, dir string) (m DurableMark, ok bool, err error) {
 	if err != nil {
 		return m, false, err
 	}
-	var best mark
-	for slot := 0; slot < 2*markSlotBytes && slot < len(b); slot += markSlotBytes {
-		var x mark
-		if x.decode(b[slot:]) && (!ok || x.seq > best.seq) {
-			best, ok = x, true
-		}
-	}
-	return DurableMark{Dispatched: best.end, Indexed: best.indexEnd, Queues: best.queues}, ok, nil
+	newest, ok := newestMark(b[:min(len(b), 2*markSlotBytes)])
+	return DurableMark{Dispatched: newest.end, Indexed: newest.indexEnd, Queues: newest.queues}, ok, nil
 }

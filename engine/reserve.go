@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/ringmq/ringmq/internal/vfs"
 )
@@ -43,6 +44,17 @@ func (r *reserve) spend() bool {
 	}
 	r.have = false
 	return r.fs.Remove(r.name) == nil
+}
+
+// withReserve does what must be written to stay consistent, with the room of the
+// reserve where the disk has none.
+func (s *Store) withReserve(do func() error) error {
+	err := do()
+	if errors.Is(err, syscall.ENOSPC) && s.reserve.spend() {
+		s.logger.Warn("disk full: what was kept in reserve is used", "dir", s.cfg.Dir)
+		err = do()
+	}
+	return err
 }
 
 // look keeps the reserve in step with what is free on its disk: given up when

@@ -39,7 +39,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/ringmq/ringmq/commitlog"
@@ -299,11 +298,7 @@ func (s *Store) shutDown() error {
 	s.running.Wait()
 	clean := s.failed.Load() == nil && err == nil
 	if clean {
-		err = s.finalMark()
-		if errors.Is(err, syscall.ENOSPC) && s.reserve.spend() {
-			err = s.finalMark()
-		}
-		if err != nil {
+		if err = s.withReserve(s.finalMark); err != nil {
 			clean = false
 		}
 	}

@@ -122,11 +122,7 @@ func (s *Store) sweeper() {
 			return
 		case <-t.C:
 		}
-		err := s.sweep()
-		if errors.Is(err, syscall.ENOSPC) && s.reserve.spend() {
-			s.logger.Warn("disk full: what was kept in reserve is used", "dir", s.cfg.Dir)
-			err = s.sweep()
-		}
+		err := s.withReserve(s.sweep)
 		switch {
 		case err == nil:
 			failing = false
