@@ -108,6 +108,21 @@ func (r *reader) optBool(key string, absent bool) bool {
 	return ParseBool(v)
 }
 
+// A required field of a header that is decoded in one pass: its index in the
+// header's table is its bit in the set of fields seen.
+type required struct{ name, want string }
+
+// missing names the first of the fields whose bit is not in seen, as a
+// *FieldError; nil when all are.
+func missing(seen int, fields []required) error {
+	for i, f := range fields {
+		if seen&(1<<i) == 0 {
+			return &FieldError{Field: f.name, Want: f.want}
+		}
+	}
+	return nil
+}
+
 // builder collects the fields of a request to be sent. Empty texts are left out,
 // as Java leaves out nulls.
 type builder struct{ fields []Field }

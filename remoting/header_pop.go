@@ -41,23 +41,17 @@ func (h *PopHeader) Decode(c *Command) error {
 		}
 		seen |= bit
 	}
-	return popMissing(seen, "consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime", "initMode")
+	return missing(seen, popRequired[:])
 }
 
-// popMissing names the first of the required fields whose bit is not in seen;
-// the first two are texts, the others numbers.
-func popMissing(seen int, names ...string) error {
-	for i, name := range names {
-		if seen&(1<<i) == 0 {
-			want := "an integer"
-			if i < 2 {
-				want = "a string"
-			}
-			return &FieldError{Field: name, Want: want}
-		}
-	}
-	return nil
-}
+// Required fields, each at its bit.
+var (
+	popRequired = [...]required{{"consumerGroup", "a string"}, {"topic", "a string"}, {"queueId", "an integer"}, {"maxMsgNums", "an integer"},
+		{"invisibleTime", "an integer"}, {"pollTime", "an integer"}, {"initMode", "an integer"}}
+	ackRequired = [...]required{{"consumerGroup", "a string"}, {"topic", "a string"}, {"queueId", "an integer"}, {"offset", "an integer"},
+		{"invisibleTime", "an integer"}}
+	notificationRequired = [...]required{{"consumerGroup", "a string"}, {"topic", "a string"}, {"queueId", "an integer"}, {"pollTime", "an integer"}}
+)
 
 func (h *PopHeader) set(f *Field) (bit int, err error) {
 	switch string(f.Key) {
@@ -199,11 +193,11 @@ func (h *AckHeader) Decode(c *Command) error {
 			return err
 		}
 	}
-	names := []string{"consumerGroup", "topic", "queueId", "offset", "invisibleTime"}
+	fields := ackRequired[:]
 	if c.Code == int32(ReqAckMessage) {
-		names = names[:4]
+		fields = fields[:4] // without invisibleTime
 	}
-	if err := popMissing(seen, names...); err != nil {
+	if err := missing(seen, fields); err != nil {
 		return err
 	}
 	if h.ExtraInfo == nil {
@@ -269,7 +263,7 @@ func (h *NotificationHeader) Decode(c *Command) error {
 			return err
 		}
 	}
-	return popMissing(seen, "consumerGroup", "topic", "queueId", "pollTime")
+	return missing(seen, notificationRequired[:])
 }
 
 // Command returns the request.

@@ -36,7 +36,7 @@ type PullHeader struct {
 	RequestSource int32
 }
 
-var pullRequiredNames = [...]struct{ name, want string }{
+var pullRequired = [...]required{
 	{"consumerGroup", "a string"},
 	{"topic", "a string"},
 	{"queueId", "an int32"},
@@ -60,17 +60,10 @@ func (h *PullHeader) Decode(c *Command) error {
 		}
 		seen |= bit
 	}
-	if missing := (1<<len(pullRequiredNames) - 1) &^ seen; missing != 0 {
-		for i, n := range pullRequiredNames {
-			if missing&(1<<i) != 0 {
-				return &FieldError{Field: n.name, Want: n.want}
-			}
-		}
-	}
-	return nil
+	return missing(seen, pullRequired[:])
 }
 
-// set takes one field and returns its bit, the index in pullRequiredNames, if it
+// set takes one field and returns its bit, the index in pullRequired, if it
 // is a required one.
 func (h *PullHeader) set(f *Field) (bit int, err error) {
 	switch string(f.Key) {
