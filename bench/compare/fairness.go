@@ -148,8 +148,9 @@ const probeNice = -15
 func pinned(processors []int, nice int, start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if nice != 0 && unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) == nil {
-		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 0) }()
+	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, unix.Gettid()); err == nil && nice != 0 && unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice) == nil {
+		// The system call gives 20 - nice, so that it's never negative.
+		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 20-raw) }()
 	}
 	var before, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {

@@ -9,9 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ringmq/ringmq/bench"
@@ -56,7 +54,7 @@ func apacheSystem(dir, jars, heap string, ports int) *system {
 		// Apache keeps logs under user.home and reads ROCKETMQ_HOME.
 		args = append(args, "-Duser.home="+s.dir, "-cp", jars+"/*", class, "-c", conf)
 		cmd := exec.Command("java", args...)
-		cmd.Env = append(cleanEnv(), "ROCKETMQ_HOME="+s.dir)
+		cmd.Env = append(process.CleanEnv(), "ROCKETMQ_HOME="+s.dir)
 		return cmd
 	}}
 }
@@ -65,14 +63,9 @@ func apacheSystem(dir, jars, heap string, ports int) *system {
 func ringmqSystem(dir, binary string, ports int) *system {
 	return &system{name: Ringmq, dir: dir, nsPort: ports + 20, port: ports + 30, command: func(s *system, what, conf string) *exec.Cmd {
 		cmd := exec.Command(binary, what, "-c", conf)
-		cmd.Env = cleanEnv()
+		cmd.Env = process.CleanEnv()
 		return cmd
 	}}
-}
-
-// cleanEnv is our environment without what would lead a broker elsewhere.
-func cleanEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NAMESRV_ADDR=") })
 }
 
 // start begins NameServer and broker and waits until a send is accepted; it
@@ -118,14 +111,14 @@ flushDiskType=%s
 	}
 	// A broker that starts while its NameServer does not listen yet is slower:
 	// that is not what the start is measured for.
-	if err := s.poll(ctx, s.namesrv, func() error { return bench.Listening(ctx, s.namesrvAddr()) }); err != nil {
+	if err := s.namesrv.Await(ctx, startMax, func() error { return bench.Listening(ctx, s.namesrvAddr()) }); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
 	if s.broker, err = process.Start(s.command(s, "broker", conf), filepath.Join(s.dir, "broker.out")); err != nil {
 		return 0, err
 	}
-	err = s.poll(ctx, s.broker, func() error {
+	err = s.broker.Await(ctx, startMax, func() error {
 		return bench.SendOne(ctx, &bench.Options{Addr: s.addr(), Topic: "CompareStart", Broker: "broker-a"})
 	})
 	return time.Since(begin), err
@@ -141,32 +134,6 @@ func (s *system) write(name, text string) (string, error) {
 
 // startMax bounds a start; recovering gigabytes takes Apache minutes.
 const startMax = 5 * time.Minute
-
-// poll asks every few milliseconds until ok succeeds; a process that ends
-// meanwhile is an error that shows the end of its output.
-func (s *system) poll(ctx context.Context, p *process.Process, ok func() error) error {
-	deadline := time.Now().Add(startMax)
-	for {
-		err := ok()
-		wait := 3 * time.Millisecond
-		if err == nil {
-			wait = 0
-		}
-		select { // also after a success: someone else may listen on the port
-		case <-p.Done():
-			return fmt.Errorf("compare: %s ended (%v):\n%s", s.name, p.Err(), p.Tail())
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("compare: %s took no send within %v: %w\n%s", s.name, startMax, err, p.Tail())
-		}
-	}
-}
 
 // stop ends broker and NameServer, in that order, and waits for both.
 func (s *system) stop() error {

@@ -7,10 +7,13 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,6 +28,12 @@ type Process struct {
 	out  string
 	done chan struct{} // closed when it ended; err is set before
 	err  error
+}
+
+// CleanEnv is our environment without what would lead a broker to a NameServer
+// that isn't meant.
+func CleanEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NAMESRV_ADDR=") })
 }
 
 // Start starts cmd with both outputs in the file out.
@@ -86,6 +95,36 @@ func (p *Process) Stop() error {
 	case <-time.After(stopMax):
 	}
 	return errors.Join(fmt.Errorf("%s did not stop within %v", p.cmd.Path, stopMax), p.Kill())
+}
+
+// pollInterval is between two tries of Await.
+const pollInterval = 2 * time.Millisecond
+
+// Await asks again and again until ok succeeds, at most for as long as most. A
+// process that ends meanwhile is an error that shows the end of its output; also
+// after a success, since someone else may listen on its port.
+func (p *Process) Await(ctx context.Context, most time.Duration, ok func() error) error {
+	deadline := time.Now().Add(most)
+	for {
+		err := ok()
+		wait := pollInterval
+		if err == nil {
+			wait = 0
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended (%w):\n%s", p.cmd.Path, errors.Join(p.err, err), p.Tail())
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not ready within %v: %w\n%s", p.cmd.Path, most, err, p.Tail())
+		}
+	}
 }
 
 // tailBytes is how much Tail gives.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"strconv"
@@ -97,8 +96,6 @@ func (t *told) refusals() map[string]int {
 	defer t.mu.Unlock()
 	return maps.Clone(t.refused)
 }
-
-func mapsKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
 // body is what message id is sent with: its id and bytes that follow from it, so
 // that a torn or mixed record shows.

@@ -23,12 +23,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ringmq/ringmq/bench"
@@ -102,7 +102,7 @@ func (r *Result) Print(w io.Writer) error {
 	if len(r.Problems) > 20 {
 		fmt.Fprintf(w, "… and %d more\n", len(r.Problems)-20)
 	}
-	for _, name := range slices.Sorted(mapsKeys(r.Refused)) {
+	for _, name := range slices.Sorted(maps.Keys(r.Refused)) {
 		fmt.Fprintf(w, "refused  %d times %s\n", r.Refused[name], name)
 	}
 	verdict := "nothing that was acknowledged is lost"
@@ -209,7 +209,7 @@ flushDiskType=SYNC_FLUSH
 // launch starts the broker's process.
 func (t *torture) launch() error {
 	cmd := exec.Command(t.cfg.Binary, "broker", "-c", t.conf)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NAMESRV_ADDR=") })
+	cmd.Env = process.CleanEnv()
 	var err error
 	t.broker, err = process.Start(cmd, filepath.Join(t.cfg.Dir, "broker.out"))
 	return err
@@ -221,22 +221,10 @@ func (t *torture) start(ctx context.Context) (time.Duration, error) {
 	if err := t.launch(); err != nil {
 		return 0, err
 	}
-	for {
-		err := bench.SendOne(ctx, &bench.Options{Addr: t.addr(), Topic: "TortureStart", Broker: "torture"})
-		if err == nil {
-			return time.Since(began), nil
-		}
-		select {
-		case <-t.broker.Done():
-			return 0, fmt.Errorf("the broker doesn't start (%w):\n%s", errors.Join(t.broker.Err(), err), t.broker.Tail())
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(2 * time.Millisecond):
-		}
-		if time.Since(began) > startMax {
-			return 0, fmt.Errorf("the broker took no send within %v: %w\n%s", startMax, err, t.broker.Tail())
-		}
-	}
+	err := t.broker.Await(ctx, startMax, func() error {
+		return bench.SendOne(ctx, &bench.Options{Addr: t.addr(), Topic: "TortureStart", Broker: "torture"})
+	})
+	return time.Since(began), err
 }
 
 // round loads, kills, starts and reads back.
